@@ -1,0 +1,195 @@
+"""The optimization flags, declared once: what they are called, what they may change, what they need.
+
+The CRD's validation, the operator's decision, the engine's switches and the tables in the
+documents are all derived from `FLAGS`.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class FlagClass(StrEnum):
+    """What a flag may do to the output. Decides the gate's margin."""
+
+    EXACT = "exact"
+    """The same tokens in `batchInvariant` mode."""
+    CLOSE = "close"
+    """Numerics move within a tight margin."""
+    LOSSY = "lossy"
+    """Output may differ; the margin is wider and must be judged per service."""
+
+
+class FlagMode(StrEnum):
+    """What a user asks of one flag."""
+
+    DISABLED = "Disabled"
+    GATED = "Gated"
+    FORCED = "Forced"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One setting of a flag. Values travel as strings, as everywhere in the API."""
+
+    name: str
+    default: str
+    help: str
+    minimum: int | None = None
+    maximum: int | None = None
+    cold: bool = False
+    """True: a change makes a new revision instead of a hot switch."""
+    built: bool = False
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One optimization."""
+
+    name: str
+    flag_class: FlagClass
+    on_by_default: bool
+    help: str
+    needs: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...] = field(default=())
+    built: bool = False
+    """False: the API server refuses the name; nothing is ever a silent no-op."""
+
+
+# In risk order: what is most likely to be safe comes first.
+FLAGS: tuple[Flag, ...] = (
+    Flag(
+        "paged-kv",
+        FlagClass.EXACT,
+        True,
+        "KV cache in small blocks; off = one block of max_model_len a sequence (the baseline)",
+        parameters=(
+            Parameter("blockSize", "16", "tokens per block", minimum=8, maximum=128, cold=True),
+            Parameter("maxBlocks", "auto", "upper bound of the pool, in blocks", minimum=1, cold=True),
+        ),
+        built=True,
+    ),
+    Flag(
+        "continuous-batching",
+        FlagClass.EXACT,
+        True,
+        "admit requests into the running batch; off = admit only when nothing runs (the baseline)",
+        built=True,
+    ),
+    Flag(
+        "chunked-prefill",
+        FlagClass.EXACT,
+        True,
+        "prefill long prompts in chunks between decode steps",
+        needs=("continuous-batching",),
+        parameters=(
+            Parameter("chunkTokens", "512", "tokens per chunk", minimum=64, maximum=4096, built=True),
+        ),
+        built=True,
+    ),
+    Flag(
+        "prefix-cache",
+        FlagClass.EXACT,
+        True,
+        "reuse the KV blocks of a shared prompt prefix",
+        needs=("paged-kv",),
+        parameters=(
+            Parameter("maxFraction", "0.50", "largest share of the pool that cached blocks may hold"),
+            Parameter("protectedFraction", "0.80", "largest share of the cache that is protected"),
+        ),
+    ),
+    Flag(
+        "priority",
+        FlagClass.EXACT,
+        True,
+        "classes, preemption by recompute, short-first with ageing",
+        needs=("continuous-batching",),
+    ),
+    Flag(
+        "prefix-affinity",
+        FlagClass.EXACT,
+        False,
+        "bring requests that share a prefix into one batch",
+        needs=("prefix-cache",),
+        parameters=(Parameter("maxWait", "20ms", "longest wait for company"),),
+    ),
+    Flag(
+        "kv-tiering",
+        FlagClass.EXACT,
+        False,
+        "hot KV on the device, warm in host memory, cold recomputed",
+        needs=("prefix-cache",),
+        parameters=(
+            Parameter("hostMemory", "auto", "host memory for warm blocks", cold=True),
+            Parameter("claimName", "", "claim that keeps the host tier over restarts", cold=True),
+        ),
+    ),
+    Flag(
+        "fused-kernels",
+        FlagClass.CLOSE,
+        True,
+        "fused RMSNorm+QKV, attention output and SiLU-mul kernels",
+        parameters=(
+            Parameter("rmsnormQkv", "auto", "auto, enabled or disabled"),
+            Parameter("attentionOutput", "auto", "auto, enabled or disabled"),
+            Parameter("siluMul", "auto", "auto, enabled or disabled"),
+            Parameter("precision", "default", "default or fp32"),
+        ),
+    ),
+    Flag(
+        "kv-int8",
+        FlagClass.CLOSE,
+        False,
+        "int8 KV with fp16 scales per (token, KV head)",
+        excludes=("kv-fp8",),
+        parameters=(Parameter("fullPrecisionLayers", "2", "last layers kept in 16 bit", minimum=0),),
+    ),
+    Flag(
+        "kv-fp8",
+        FlagClass.CLOSE,
+        False,
+        "fp8 KV with dynamic scales",
+        excludes=("kv-int8",),
+        parameters=(Parameter("fullPrecisionLayers", "2", "last layers kept in 16 bit", minimum=0),),
+    ),
+    Flag("fp8-linear", FlagClass.CLOSE, False, "dynamic e4m3 linear layers (sm_89 and later)"),
+    Flag(
+        "spec-decode",
+        FlagClass.EXACT,
+        False,
+        "speculative decoding with a draft model or n-grams, on when it pays",
+        excludes=("early-exit",),
+        parameters=(
+            Parameter("draftTokens", "4", "tokens per draft", minimum=1, maximum=32),
+            Parameter("minBatch", "0", "smallest running batch that speculates", minimum=0),
+            Parameter("maxBatch", "auto", "largest running batch that speculates", minimum=1),
+        ),
+    ),
+    Flag("length-control", FlagClass.LOSSY, False, "default max_tokens per class and route"),
+    Flag(
+        "window-attention",
+        FlagClass.LOSSY,
+        False,
+        "attention sinks and a sliding window past the trained length",
+        excludes=("sparse-prefill",),
+    ),
+    Flag(
+        "sparse-prefill",
+        FlagClass.LOSSY,
+        False,
+        "top-k sparse attention in prefill",
+        excludes=("window-attention",),
+    ),
+    Flag(
+        "early-exit",
+        FlagClass.LOSSY,
+        False,
+        "leave the model early on short prompts",
+        excludes=("spec-decode",),
+    ),
+    Flag("semantic-cache", FlagClass.LOSSY, False, "answer near-equal questions of named routes from a cache"),
+    Flag("prompt-compression", FlagClass.LOSSY, False, "shorten long prompts, instructions kept verbatim"),
+)
+
+BY_NAME: dict[str, Flag] = {flag.name: flag for flag in FLAGS}
+BUILT: tuple[str, ...] = tuple(flag.name for flag in FLAGS if flag.built)

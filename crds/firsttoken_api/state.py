@@ -1,0 +1,90 @@
+"""What an engine and its sidecar report about themselves: the JSON of `GET /state`.
+
+The operator scrapes the sidecar's. Fields are only ever added; a reader ignores what it does not know.
+"""
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+STATE_VERSION = 1
+
+
+class _Report(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Phase(StrEnum):
+    """Where an engine is in its life."""
+
+    LOADING = "Loading"
+    READY = "Ready"
+    FAILED = "Failed"
+
+
+class FlagsState(_Report):
+    """The hot settings in force. Generation 0: the engine's own defaults, nothing applied yet."""
+
+    generation: int = 0
+    hash: str = ""
+    enabled: tuple[str, ...] = ()
+    error: str = ""
+    """Why the newest settings could not be applied, with the flag or parameter named; else empty."""
+
+
+class KvState(_Report):
+    """The KV block pool. A block is `block_size_tokens` slots."""
+
+    block_size_tokens: int = 0
+    blocks_total: int = 0
+    blocks_used: int = 0
+
+
+class EngineState(_Report):
+    """`GET /state` of the engine's ops port."""
+
+    version: int = STATE_VERSION
+    phase: Phase
+    load_progress: float = Field(default=0.0, ge=0, le=1)
+    error: str = ""
+    model: str = ""
+    architecture: str = ""
+    device: str = ""
+    dtype: str = ""
+    max_model_len: int = 0
+    kv: KvState = KvState()
+    flags: FlagsState = FlagsState()
+    running: int = 0
+    waiting: int = 0
+    backlog_tokens: int = 0
+    """Prompt tokens of queued and running requests that are not computed yet."""
+    preemptions_total: int = 0
+
+
+class TtftWindow(_Report):
+    """Decided TTFTs of the last `window_s` seconds as a histogram, so that pods can be merged.
+
+    `counts[i]` requests had edges_s[i-1] < TTFT <= edges_s[i]; the last count is past the last edge.
+    """
+
+    window_s: float
+    slo_s: float
+    edges_s: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+class SidecarState(_Report):
+    """`GET /state` of the sidecar's ops port."""
+
+    version: int = STATE_VERSION
+    pod: str = ""
+    ready: bool = False
+    draining: bool = False
+    in_flight: int = 0
+    overdue: int = 0
+    """Requests that have waited longer than the SLO without a first token."""
+    arrivals_total: int = 0
+    flags: FlagsState = FlagsState()
+    ttft: TtftWindow | None = None
+    engine: EngineState | None = None
+    """None while the engine does not answer."""

@@ -1,0 +1,1 @@
+"""The inference runtime: an OpenAI server process and an engine process with a paged KV cache."""
