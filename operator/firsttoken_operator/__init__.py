@@ -1,0 +1,1 @@
+"""The Kubernetes operator: kopf shell, keyed queue, gather, plan, apply."""

@@ -1,0 +1,1 @@
+"""The sidecar beside each engine: proxy, timing, readiness, flags and drain. Knows no torch."""
