@@ -1,0 +1,94 @@
+"""The client our users have, the official `openai` package, and a steady load made of it."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+import openai
+
+BASE_URL = "http://127.0.0.1:8080/v1"
+MODEL = "chat"
+
+
+def client(base_url: str = BASE_URL, timeout_s: float = 60) -> openai.OpenAI:
+    # No retries: a scenario that promises zero errors must see every one.
+    return openai.OpenAI(base_url=base_url, api_key="unused", max_retries=0, timeout=timeout_s)
+
+
+def async_client(base_url: str = BASE_URL, timeout_s: float = 300) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=base_url, api_key="unused", max_retries=0, timeout=timeout_s)
+
+
+@dataclass
+class Outcome:
+    """What a load saw."""
+
+    finished: int = 0
+    errors: list[str] = field(default_factory=list)
+    longest_s: float = 0.0
+
+
+@dataclass
+class Stream:
+    """What one long stream saw."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    finish_reason: str = ""
+    error: str = ""
+
+
+async def long_stream(llm: openai.AsyncOpenAI, max_tokens: int, model: str = MODEL) -> Stream:
+    """One stream of exactly `max_tokens` tokens, EOS ignored."""
+    seen = Stream()
+    begin = time.monotonic()
+    try:
+        stream = await llm.chat.completions.create(
+            model=model,
+            messages=[{"role": "user", "content": "Count upwards from one, one number a line."}],
+            max_tokens=max_tokens,
+            temperature=0,
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_body={"ignore_eos": True},
+        )
+        async for chunk in stream:
+            if chunk.choices and chunk.choices[0].finish_reason:
+                seen.finish_reason = chunk.choices[0].finish_reason
+            if chunk.usage:
+                seen.tokens = chunk.usage.completion_tokens
+    except openai.OpenAIError as error:
+        seen.error = repr(error)
+    seen.seconds = time.monotonic() - begin
+    return seen
+
+
+async def short_requests(
+    llm: openai.AsyncOpenAI, per_second: float, until: asyncio.Event, model: str = MODEL
+) -> Outcome:
+    """An open-loop load of short requests (fewer than 16 prompt tokens, 2 tokens out) until the event is set.
+
+    Waits for every request that was sent, so that none is lost from the count.
+    """
+    outcome = Outcome()
+
+    async def one(number: int) -> None:
+        begin = time.monotonic()
+        try:
+            await llm.completions.create(model=model, prompt=f"The number {number % 10} is", max_tokens=2)
+            outcome.finished += 1
+        except openai.OpenAIError as error:
+            outcome.errors.append(f"{time.monotonic() - begin:.2f} s: {error!r}")
+        outcome.longest_s = max(outcome.longest_s, time.monotonic() - begin)
+
+    running: list[asyncio.Task[None]] = []
+    begin = time.monotonic()
+    while not until.is_set():
+        running.append(asyncio.create_task(one(len(running))))
+        next_s = begin + len(running) / per_second
+        try:
+            await asyncio.wait_for(until.wait(), timeout=max(0.0, next_s - time.monotonic()))
+        except TimeoutError:
+            continue
+    await asyncio.gather(*running)
+    return outcome
