@@ -24,7 +24,7 @@ def odd_models() -> Iterator[None]:
     (FOLDER / "broken.gguf").unlink()
 
 
-CASES = {
+CASES: dict[str, tuple[Object, Object, str, str]] = {
     "missing": ({"source": "pvc://models/nothing.gguf"}, {}, "ModelNotFound", "nothing.gguf"),
     "no-claim": ({"source": "pvc://absent/smollm2.gguf"}, {}, "ClaimNotFound", "absent"),
     "checksum": (

@@ -16,7 +16,8 @@ SCRIPT = f"""
 import openai
 llm = openai.OpenAI(base_url="http://chat.default.svc.cluster.local/v1", api_key="unused", max_retries=0)
 chunks = list(llm.chat.completions.create(
-    model="chat", messages=[{{"role": "user", "content": "{QUESTION}"}}], max_tokens=48, temperature=0, stream=True))
+    model="chat", messages=[{{"role": "user", "content": "{QUESTION}"}}],
+    max_tokens=48, temperature=0, stream=True))
 print("".join(chunk.choices[0].delta.content or "" for chunk in chunks))
 print(len(chunks), chunks[-1].choices[0].finish_reason)
 """

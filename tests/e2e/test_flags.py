@@ -69,7 +69,7 @@ def test_layout_switch_keeps_a_running_stream(chat: Object, kubectl: Kubectl) ->
             model=clients.MODEL, prompt="Once upon a time", max_tokens=160, temperature=0, stream=True,
             extra_body={"ignore_eos": True},
         )  # fmt: skip
-        seen = []
+        seen: list[str] = []
         for number, chunk in enumerate(stream):
             if number == 10:
                 kubectl.patch(

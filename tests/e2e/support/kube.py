@@ -22,7 +22,7 @@ OPERATOR_NAMESPACE = "firsttoken-system"
 OPERATOR_DEPLOYMENT = "firsttoken-operator"
 
 
-class CommandFailed(AssertionError):
+class CommandError(AssertionError):
     """A command ended with a status that the scenario did not ask for; carries what it printed."""
 
 
@@ -45,7 +45,7 @@ class Kubectl:
             check=False,
         )
         if check and done.returncode != 0:
-            raise CommandFailed(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+            raise CommandError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         return done.stdout if done.returncode == 0 else done.stdout + done.stderr
 
     def get(self, kind: str, name: str) -> Object:
@@ -86,7 +86,7 @@ def helm(*args: str, timeout_s: float = 120) -> str:
         check=False,
     )
     if done.returncode != 0:
-        raise CommandFailed(f"helm {' '.join(args)}\n{done.stdout}{done.stderr}")
+        raise CommandError(f"helm {' '.join(args)}\n{done.stdout}{done.stderr}")
     return done.stdout
 
 

@@ -52,7 +52,7 @@ def models_volume(in_namespace: str, folder: str = str(STATE_FOLDER / "models"))
 
 
 def service(name: str, source: str = f"pvc://{MODELS_CLAIM}/{MODEL_FILE}", **spec: Any) -> Object:
-    """A small CPU service of the packaged model in Fixed mode; keyword arguments replace parts of the spec."""
+    """A small CPU service of the packaged model in Fixed mode; keywords replace parts of the spec."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.SERVICE_KIND,
