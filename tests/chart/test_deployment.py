@@ -1,10 +1,12 @@
 """The operator's Deployment: restricted Pod Security, probes, settings that reach the process."""
 
+import inspect
 from typing import Any
 
 import pytest
 
 from chart import helm
+from firsttoken_operator import settings
 
 
 def _pod(*settings: str) -> dict[str, Any]:
@@ -118,3 +120,29 @@ def test_service_account() -> None:
     objects = helm.render("serviceAccount.create=false", 'serviceAccount.name="mine"')
     assert helm.of_kind(objects, "ServiceAccount") == []
     assert helm.one(objects, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
+
+
+def test_the_operator_understands_what_the_chart_sets() -> None:
+    rendered = _environment(
+        'watch.namespaces=["chat"]',
+        'operator.logLevel="debug"',
+        'forceFlagsOff=["paged-kv"]',
+        'image.pullSecrets=["one","two"]',
+    )
+    understood = settings.from_environment(
+        rendered | {"POD_NAMESPACE": "firsttoken-system", "POD_NAME": "one"}
+    )
+    assert understood.watch_namespaces == ("chat",)
+    assert understood.force_flags_off == {"paged-kv"}
+    assert understood.images.sidecar == rendered["FIRSTTOKEN_SIDECAR_IMAGE"]
+    assert understood.images.runtime == rendered["FIRSTTOKEN_RUNTIME_IMAGE"]
+    assert understood.images.pull_secrets == ("one", "two")
+    assert understood.health_port == 8082
+    assert understood.metrics_port == 8081
+
+
+def test_nothing_is_set_that_the_operator_does_not_read() -> None:
+    source = inspect.getsource(settings)
+    assert [
+        name for name in _environment() if name.startswith("FIRSTTOKEN_") and f'"{name}"' not in source
+    ] == []
