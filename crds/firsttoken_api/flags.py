@@ -187,7 +187,9 @@ FLAGS: tuple[Flag, ...] = (
         "leave the model early on short prompts",
         excludes=("spec-decode",),
     ),
-    Flag("semantic-cache", FlagClass.LOSSY, False, "answer near-equal questions of named routes from a cache"),
+    Flag(
+        "semantic-cache", FlagClass.LOSSY, False, "answer near-equal questions of named routes from a cache"
+    ),
     Flag("prompt-compression", FlagClass.LOSSY, False, "shorten long prompts, instructions kept verbatim"),
 )
 

@@ -1,11 +1,13 @@
 """Every name that more than one process must spell alike: labels, annotations, ports, paths, suffixes."""
 
+from typing import Literal
+
 GROUP = "firsttoken.dev"
 VERSION = "v1alpha1"
-API_VERSION = f"{GROUP}/{VERSION}"
-SERVICE_KIND = "InferenceService"
+API_VERSION: Literal["firsttoken.dev/v1alpha1"] = "firsttoken.dev/v1alpha1"
+SERVICE_KIND: Literal["InferenceService"] = "InferenceService"
 SERVICE_PLURAL = "inferenceservices"
-EVALUATION_KIND = "RegressionEval"
+EVALUATION_KIND: Literal["RegressionEval"] = "RegressionEval"
 EVALUATION_PLURAL = "regressionevals"
 
 # Labels on everything the operator makes. The watch selector is LABEL_MANAGED=true.
@@ -44,6 +46,7 @@ POD_INFO_FOLDER = "/etc/firsttoken/pod"  # downward API
 POD_ANNOTATIONS_FILE = "annotations"
 RUN_FOLDER = "/run/firsttoken"  # emptyDir shared by engine and sidecar
 DRAIN_SOCKET = f"{RUN_FOLDER}/drain.sock"
+RESERVED_VOLUME_PREFIX = "firsttoken-"  # of the pod volumes that the operator adds
 MODELS_FOLDER = "/models"  # the claim of pvc://<claim>/<path>, read-only
 
 # Request headers set by sidecars; stripped when a client sends them.

@@ -1,0 +1,291 @@
+"""Every metric that a Firsttoken process exports: name, kind, labels, unit, meaning, and who exports it.
+
+Names under `firsttoken_` are ours. The engine also uses vLLM's names for what vLLM measures too, so that
+dashboards work with both; the definitions are vLLM's. `exposition` turns rows into Prometheus objects.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Prometheus metric types."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Owner(StrEnum):
+    """The process that exports a metric."""
+
+    ENGINE = "engine"
+    SIDECAR = "sidecar"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric family."""
+
+    name: str
+    """As a client library wants it: counters without `_total`, which the exposition adds."""
+    kind: Kind
+    owner: Owner
+    help: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def exposed_name(self) -> str:
+        """The name in the text format and in queries."""
+        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+
+
+TTFT_BUCKETS_S = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
+    80.0, 160.0, 640.0, 2560.0,
+)  # fmt: skip
+ITL_BUCKETS_S = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
+REQUEST_BUCKETS_S = (
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0,
+    960.0, 1920.0, 7680.0,
+)  # fmt: skip
+TOKEN_BUCKETS = (
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 20000.0, 50000.0,
+    100000.0,
+)  # fmt: skip
+RECONCILE_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+_VLLM_LABELS = ("model_name", "engine")
+
+
+def _engine(
+    name: str,
+    kind: Kind,
+    help: str,
+    labels: tuple[str, ...] = (),
+    unit: str = "",
+    buckets: tuple[float, ...] = (),
+) -> Metric:
+    return Metric(name, kind, Owner.ENGINE, help, (*_VLLM_LABELS, *labels), unit, buckets)
+
+
+# The engine: vLLM's names.
+VLLM_TTFT = _engine(
+    "vllm:time_to_first_token_seconds",
+    Kind.HISTOGRAM,
+    "From arrival to the first token",
+    unit="seconds",
+    buckets=TTFT_BUCKETS_S,
+)
+VLLM_ITL = _engine(
+    "vllm:inter_token_latency_seconds",
+    Kind.HISTOGRAM,
+    "Between two tokens of a request",
+    unit="seconds",
+    buckets=ITL_BUCKETS_S,
+)
+VLLM_TPOT = _engine(
+    "vllm:request_time_per_output_token_seconds",
+    Kind.HISTOGRAM,
+    "Mean time per output token of a request, the first one left out",
+    unit="seconds",
+    buckets=ITL_BUCKETS_S,
+)
+VLLM_E2E = _engine(
+    "vllm:e2e_request_latency_seconds",
+    Kind.HISTOGRAM,
+    "From arrival to the last token",
+    unit="seconds",
+    buckets=REQUEST_BUCKETS_S,
+)
+VLLM_QUEUE_TIME = _engine(
+    "vllm:request_queue_time_seconds",
+    Kind.HISTOGRAM,
+    "From being queued to being scheduled",
+    unit="seconds",
+    buckets=REQUEST_BUCKETS_S,
+)
+VLLM_RUNNING = _engine("vllm:num_requests_running", Kind.GAUGE, "Sequences in the running batch")
+VLLM_WAITING = _engine("vllm:num_requests_waiting", Kind.GAUGE, "Sequences that wait to be scheduled")
+VLLM_KV_USAGE = _engine(
+    "vllm:kv_cache_usage_perc", Kind.GAUGE, "Share of KV blocks in use, 0 to 1", unit="ratio"
+)
+VLLM_PROMPT_TOKENS = _engine(
+    "vllm:prompt_tokens", Kind.COUNTER, "Prompt tokens of accepted requests", unit="tokens"
+)
+VLLM_GENERATION_TOKENS = _engine("vllm:generation_tokens", Kind.COUNTER, "Tokens generated", unit="tokens")
+VLLM_PREEMPTIONS = _engine(
+    "vllm:num_preemptions", Kind.COUNTER, "Sequences put back to the queue to be recomputed"
+)
+VLLM_REQUEST_SUCCESS = _engine(
+    "vllm:request_success", Kind.COUNTER, "Requests that ended, by how", labels=("finished_reason",)
+)
+VLLM_PROMPT_LENGTH = _engine(
+    "vllm:request_prompt_tokens",
+    Kind.HISTOGRAM,
+    "Prompt tokens of a request",
+    unit="tokens",
+    buckets=TOKEN_BUCKETS,
+)
+VLLM_GENERATION_LENGTH = _engine(
+    "vllm:request_generation_tokens",
+    Kind.HISTOGRAM,
+    "Tokens generated for a request",
+    unit="tokens",
+    buckets=TOKEN_BUCKETS,
+)
+
+# The engine: ours.
+ENGINE_BACKLOG = _engine(
+    "firsttoken_engine_backlog_tokens",
+    Kind.GAUGE,
+    "Prompt tokens of queued and running requests that are not computed yet",
+    unit="tokens",
+)
+ENGINE_KV_BLOCKS = _engine("firsttoken_engine_kv_blocks", Kind.GAUGE, "KV blocks of the pool", unit="blocks")
+ENGINE_KV_BLOCKS_USED = _engine(
+    "firsttoken_engine_kv_blocks_used", Kind.GAUGE, "KV blocks in use", unit="blocks"
+)
+ENGINE_LOAD_PROGRESS = _engine(
+    "firsttoken_engine_load_progress", Kind.GAUGE, "How much of the model is loaded, 0 to 1", unit="ratio"
+)
+ENGINE_FLAG_ENABLED = _engine(
+    "firsttoken_engine_flag_enabled", Kind.GAUGE, "1 if the flag is in force, else 0", labels=("flag",)
+)
+ENGINE_FLAGS_GENERATION = _engine(
+    "firsttoken_engine_flags_generation", Kind.GAUGE, "Generation of the hot settings in force"
+)
+ENGINE_REQUESTS_REJECTED = _engine(
+    "firsttoken_engine_requests_rejected",
+    Kind.COUNTER,
+    "Requests answered with an error, by status",
+    labels=("status",),
+)
+
+# The sidecar.
+SIDECAR_TTFT = Metric(
+    "firsttoken_ttft_seconds",
+    Kind.HISTOGRAM,
+    Owner.SIDECAR,
+    "From the first byte of a request to the first byte of its answer's content",
+    unit="seconds",
+    buckets=TTFT_BUCKETS_S,
+)
+SIDECAR_ARRIVALS = Metric(
+    "firsttoken_arrivals", Kind.COUNTER, Owner.SIDECAR, "Requests for tokens that arrived"
+)
+SIDECAR_ANSWERS = Metric(
+    "firsttoken_answers", Kind.COUNTER, Owner.SIDECAR, "Answers by HTTP status", labels=("status",)
+)
+SIDECAR_IN_FLIGHT = Metric(
+    "firsttoken_in_flight", Kind.GAUGE, Owner.SIDECAR, "Requests that are being answered"
+)
+SIDECAR_OVERDUE = Metric(
+    "firsttoken_overdue",
+    Kind.GAUGE,
+    Owner.SIDECAR,
+    "Requests that have waited longer than the objective without a first token",
+)
+SIDECAR_DISCONNECTS = Metric(
+    "firsttoken_client_disconnects", Kind.COUNTER, Owner.SIDECAR, "Requests whose client went away"
+)
+SIDECAR_ENGINE_ERRORS = Metric(
+    "firsttoken_engine_errors",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Requests that the engine did not answer, by reason",
+    labels=("reason",),
+)
+SIDECAR_READY = Metric(
+    "firsttoken_ready", Kind.GAUGE, Owner.SIDECAR, "1 if the replica takes requests, else 0"
+)
+SIDECAR_DRAINING = Metric(
+    "firsttoken_draining", Kind.GAUGE, Owner.SIDECAR, "1 if the replica is ending, else 0"
+)
+SIDECAR_OBJECTIVE = Metric(
+    "firsttoken_objective_seconds",
+    Kind.GAUGE,
+    Owner.SIDECAR,
+    "The time-to-first-token objective in force",
+    unit="seconds",
+)
+SIDECAR_FLAGS_GENERATION = Metric(
+    "firsttoken_flags_generation", Kind.GAUGE, Owner.SIDECAR, "Generation of the hot settings in force"
+)
+SIDECAR_FLAGS_ERRORS = Metric(
+    "firsttoken_flags_errors",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Attempts to apply hot settings that failed, by reason",
+    labels=("reason",),
+)
+
+# The operator.
+OPERATOR_RECONCILE = Metric(
+    "firsttoken_operator_reconcile_duration_seconds",
+    Kind.HISTOGRAM,
+    Owner.OPERATOR,
+    "Time of one reconcile",
+    unit="seconds",
+    buckets=RECONCILE_BUCKETS_S,
+)
+OPERATOR_ERRORS = Metric(
+    "firsttoken_operator_reconcile_errors",
+    Kind.COUNTER,
+    Owner.OPERATOR,
+    "Reconciles that failed and are retried, by reason",
+    labels=("reason",),
+)
+OPERATOR_QUEUE_DEPTH = Metric(
+    "firsttoken_operator_queue_depth", Kind.GAUGE, Owner.OPERATOR, "Services that wait to be reconciled"
+)
+OPERATOR_QUEUE_AGE = Metric(
+    "firsttoken_operator_queue_age_seconds",
+    Kind.GAUGE,
+    Owner.OPERATOR,
+    "Wait of the service that waits longest",
+    unit="seconds",
+)
+OPERATOR_LEADER = Metric(
+    "firsttoken_operator_leader", Kind.GAUGE, Owner.OPERATOR, "1 if this replica leads, else 0"
+)
+OPERATOR_WATCH_STALENESS = Metric(
+    "firsttoken_operator_watch_staleness_seconds",
+    Kind.GAUGE,
+    Owner.OPERATOR,
+    "Time since the watched objects were last known to equal a list",
+    unit="seconds",
+)
+OPERATOR_THROTTLED = Metric(
+    "firsttoken_operator_api_throttled", Kind.COUNTER, Owner.OPERATOR, "Answers 429 of the API server"
+)
+OPERATOR_WRITES = Metric(
+    "firsttoken_operator_writes",
+    Kind.COUNTER,
+    Owner.OPERATOR,
+    "Writes to the API server by kind and verb",
+    labels=("kind", "verb"),
+)
+OPERATOR_SCRAPE_FAILURES = Metric(
+    "firsttoken_operator_scrape_failures",
+    Kind.COUNTER,
+    Owner.OPERATOR,
+    "Reads of a replica's /state that failed, by reason",
+    labels=("reason",),
+)
+OPERATOR_SERVICES = Metric(
+    "firsttoken_operator_services", Kind.GAUGE, Owner.OPERATOR, "InferenceServices that are watched"
+)
+
+METRICS: tuple[Metric, ...] = tuple(value for value in globals().values() if isinstance(value, Metric))
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+
+
+def of(owner: Owner) -> tuple[Metric, ...]:
+    """The metrics of one process."""
+    return tuple(metric for metric in METRICS if metric.owner is owner)

@@ -1,0 +1,34 @@
+"""References to other objects of the service's own namespace, and the types of names."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from firsttoken_api.base import SpecModel
+
+Name = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    ),
+]
+"""A DNS subdomain, as most Kubernetes objects are named."""
+
+LabelKey = Annotated[str, Field(max_length=317)]
+LabelValue = Annotated[str, Field(max_length=63, pattern=r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")]
+
+
+class LocalReference(SpecModel):
+    """An object of the same namespace."""
+
+    name: Name
+    """Name of the object."""
+
+
+class ConfigMapSource(SpecModel):
+    """A document kept in a ConfigMap."""
+
+    config_map_ref: LocalReference
+    """The ConfigMap."""

@@ -1,0 +1,30 @@
+"""`spec.routes`: named kinds of requests with settings of their own, and pinned prefixes."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from firsttoken_api.base import SpecModel
+from firsttoken_api.references import ConfigMapSource
+from firsttoken_api.slo import ClassName
+
+
+class Route(SpecModel):
+    """A named kind of requests."""
+
+    name: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    """Name that requests use."""
+    request_class: ClassName | None = Field(default=None, alias="class")
+    """Class of its requests."""
+    max_tokens: Annotated[int, Field(ge=1, le=1_048_576)] | None = None
+    """Default of max_tokens."""
+    flags: Annotated[tuple[Annotated[str, Field(max_length=40)], ...], Field(max_length=32)] = ()
+    """Flags that apply to this route only."""
+    params: Annotated[
+        dict[Annotated[str, Field(max_length=40)], Annotated[str, Field(max_length=64)]], Field(max_length=16)
+    ] = Field(default_factory=dict)
+    """Parameters of those flags."""
+
+
+class CachePins(ConfigMapSource):
+    """Prompt prefixes that stay in the prefix cache."""
