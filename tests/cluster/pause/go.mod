@@ -1,0 +1,3 @@
+module firsttoken.dev/tests/cluster/pause
+
+go 1.24.0

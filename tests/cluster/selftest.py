@@ -1,0 +1,7 @@
+"""x"""
+
+from cluster import layout
+from cluster.progress import Progress
+
+
+def run(where: layout.Layout, progress: Progress) -> None: ...
