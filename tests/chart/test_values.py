@@ -34,7 +34,7 @@ def test_every_value_has_a_comment_above() -> None:
 def _schema_paths(schema: dict[str, object], prefix: str = "") -> Iterator[str]:
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        schema = SCHEMA["$defs"][reference.removeprefix("#/$defs/")]
+        schema = SCHEMA["definitions"][reference.removeprefix("#/definitions/")]
     properties = schema.get("properties")
     if schema.get("type") == "object" and isinstance(properties, dict):
         assert schema["additionalProperties"] is False, f"{prefix} accepts unknown names"
