@@ -27,7 +27,8 @@ class Within:
     def rule(self) -> cel.Rule:
         number = f"int(self) >= {self.minimum} && int(self) <= {self.maximum}"
         return cel.Rule(
-            f"type(self) == int ? {number} : (string(self) == 'auto' || ({number}))",
+            f"type(self) == int ? {number}"
+            f" : string(self) == 'auto' || (string(self).matches('^[0-9]{{1,9}}$') && {number})",
             f"{self.field} must be auto or a whole number from {self.minimum} to {self.maximum}",
         )
 
@@ -49,7 +50,6 @@ class Within:
     ) -> dict[str, Any]:
         return {
             "x-kubernetes-int-or-string": True,
-            "pattern": "^(auto|[0-9]{1,9})$",
             "maxLength": 9,
             **cel.rules(self.rule),
         }

@@ -52,13 +52,14 @@ class Within:
     @property
     def rule(self) -> cel.Rule:
         return cel.Rule(
-            f"duration(self) >= duration('{self.minimum}') && duration(self) <= duration('{self.maximum}')",
-            f"{self.field} must be a duration from {self.minimum} to {self.maximum}",
+            f"self.matches('{PATTERN}') && duration(self) >= duration('{self.minimum}')"
+            f" && duration(self) <= duration('{self.maximum}')",
+            f"{self.field} must be a duration from {self.minimum} to {self.maximum} (ms, s, m, h)",
         )
 
     def check(self, text: str) -> str:
         low, high = to_milliseconds(self.minimum), to_milliseconds(self.maximum)
-        self.rule.check(low <= to_milliseconds(text) <= high)
+        self.rule.check(bool(re.fullmatch(PATTERN, text)) and low <= to_milliseconds(text) <= high)
         return text
 
     def __get_pydantic_core_schema__(
@@ -71,8 +72,6 @@ class Within:
     ) -> dict[str, Any]:
         return {
             **handler(schema),
-            "pattern": PATTERN,
-            "minLength": 2,
             "maxLength": MAX_LENGTH,
             **cel.rules(self.rule),
         }

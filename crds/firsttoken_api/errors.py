@@ -8,6 +8,7 @@
         ├── UnknownModelError       404
         ├── UnknownRouteError       404
         ├── RequestTooLargeError    413
+        ├── TooManyRequestsError    429, with Retry-After
         ├── InternalError           500
         ├── EngineUnreachableError  502
         ├── UnavailableError        503, with Retry-After
@@ -121,6 +122,14 @@ class RequestTooLargeError(ApiError):
     status = 413
     type = "invalid_request_error"
     code = "request_too_large"
+
+
+class TooManyRequestsError(ApiError):
+    """The client asks, or leaves unread, more than the server holds for it."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "too_many_requests"
 
 
 class InternalError(ApiError):

@@ -172,7 +172,9 @@ SIDECAR_TTFT = Metric(
     "firsttoken_ttft_seconds",
     Kind.HISTOGRAM,
     Owner.SIDECAR,
-    "From the first byte of a request to the first byte of its answer's content",
+    "From the arrival of a request to the first byte written of its answer's content; one more bucket "
+    "lies exactly at the objective, and a change of the objective starts the counts anew",
+    labels=("streamed",),
     unit="seconds",
     buckets=TTFT_BUCKETS_S,
 )
@@ -191,6 +193,25 @@ SIDECAR_OVERDUE = Metric(
     Owner.SIDECAR,
     "Requests that have waited longer than the objective without a first token",
 )
+SIDECAR_BREACHES = Metric(
+    "firsttoken_breaches",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Requests whose first token came after the objective, or that ended after it without one",
+)
+SIDECAR_UNDECIDED = Metric(
+    "firsttoken_undecided",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Requests that ended without a first token before the objective had passed",
+)
+SIDECAR_REFUSALS = Metric(
+    "firsttoken_refusals",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Requests that the sidecar refused itself, by reason",
+    labels=("reason",),
+)
 SIDECAR_DISCONNECTS = Metric(
     "firsttoken_client_disconnects", Kind.COUNTER, Owner.SIDECAR, "Requests whose client went away"
 )
@@ -200,6 +221,9 @@ SIDECAR_ENGINE_ERRORS = Metric(
     Owner.SIDECAR,
     "Requests that the engine did not answer, by reason",
     labels=("reason",),
+)
+SIDECAR_ENGINE_UP = Metric(
+    "firsttoken_engine_up", Kind.GAUGE, Owner.SIDECAR, "1 if the engine answers and serves, else 0"
 )
 SIDECAR_READY = Metric(
     "firsttoken_ready", Kind.GAUGE, Owner.SIDECAR, "1 if the replica takes requests, else 0"
@@ -216,6 +240,9 @@ SIDECAR_OBJECTIVE = Metric(
 )
 SIDECAR_FLAGS_GENERATION = Metric(
     "firsttoken_flags_generation", Kind.GAUGE, Owner.SIDECAR, "Generation of the hot settings in force"
+)
+SIDECAR_FLAGS_APPLIED = Metric(
+    "firsttoken_flags_applied", Kind.COUNTER, Owner.SIDECAR, "Hot settings put in force by the sidecar"
 )
 SIDECAR_FLAGS_ERRORS = Metric(
     "firsttoken_flags_errors",

@@ -13,8 +13,8 @@ from pydantic_core import core_schema
 
 from firsttoken_api import cel
 
-BYTES_PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,3})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
-CPU_PATTERN = r"^([0-9]{1,4}(\.[0-9]{1,3})?|[0-9]{1,7}m)$"
+BYTES_PATTERN = r"^[0-9]{1,15}([.][0-9]{1,3})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+CPU_PATTERN = r"^([0-9]{1,4}([.][0-9]{1,3})?|[0-9]{1,7}m)$"
 MAX_LENGTH = 24
 _UNITS = {
     "": 1,
@@ -57,6 +57,7 @@ class _Within:
     maximum: str
 
     pattern = ""
+    units = ""
 
     def parse(self, text: str) -> int:
         raise NotImplementedError
@@ -64,13 +65,14 @@ class _Within:
     @property
     def rule(self) -> cel.Rule:
         return cel.Rule(
-            f"quantity(self).compareTo(quantity('{self.minimum}')) >= 0"
+            f"self.matches('{self.pattern}') && quantity(self).compareTo(quantity('{self.minimum}')) >= 0"
             f" && quantity(self).compareTo(quantity('{self.maximum}')) <= 0",
-            f"{self.field} must be a quantity from {self.minimum} to {self.maximum}",
+            f"{self.field} must be a quantity from {self.minimum} to {self.maximum} in {self.units}",
         )
 
     def check(self, text: str) -> str:
-        self.rule.check(self.parse(self.minimum) <= self.parse(text) <= self.parse(self.maximum))
+        low, high = self.parse(self.minimum), self.parse(self.maximum)
+        self.rule.check(bool(re.fullmatch(self.pattern, text)) and low <= self.parse(text) <= high)
         return text
 
     def __get_pydantic_core_schema__(
@@ -83,8 +85,6 @@ class _Within:
     ) -> dict[str, Any]:
         return {
             **handler(schema),
-            "pattern": self.pattern,
-            "minLength": 1,
             "maxLength": MAX_LENGTH,
             **cel.rules(self.rule),
         }
@@ -95,6 +95,7 @@ class BytesWithin(_Within):
     """Type annotation of a memory field: `Annotated[str, quantity.BytesWithin(field, "64Mi", "4Ti")]`."""
 
     pattern = BYTES_PATTERN
+    units = "bytes, k, M, G, T, Ki, Mi, Gi or Ti"
 
     def parse(self, text: str) -> int:
         return to_bytes(text)
@@ -105,6 +106,7 @@ class CpuWithin(_Within):
     """Type annotation of a CPU field: `Annotated[str, quantity.CpuWithin(field, "10m", "512")]`."""
 
     pattern = CPU_PATTERN
+    units = "cores or m (thousandths)"
 
     def parse(self, text: str) -> int:
         return to_millicores(text)

@@ -8,7 +8,8 @@ from firsttoken_api import cel, duration
 from firsttoken_api.base import SpecModel
 
 CAN_MOVE = cel.Rule(
-    "self.maxSurge > 0 || self.maxUnavailable > 0",
+    # The guards: defaults are checked before their own fields are filled in.
+    "!has(self.maxSurge) || !has(self.maxUnavailable) || self.maxSurge > 0 || self.maxUnavailable > 0",
     "spec.rollout.maxSurge and spec.rollout.maxUnavailable must not both be 0",
     field_path=".maxSurge",
 )

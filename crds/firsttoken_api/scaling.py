@@ -11,7 +11,10 @@ from firsttoken_api.base import SpecModel
 LARGEST = 500
 
 MIN_NOT_ABOVE_MAX = cel.Rule(
-    "self.min <= self.max", "spec.scaling.min must not be larger than spec.scaling.max", field_path=".min"
+    # The guards: defaults are checked before their own fields are filled in.
+    "!has(self.min) || !has(self.max) || self.min <= self.max",
+    "spec.scaling.min must not be larger than spec.scaling.max",
+    field_path=".min",
 )
 
 
