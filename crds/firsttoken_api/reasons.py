@@ -112,7 +112,7 @@ class Reason(StrEnum):
     # Gate, image, updates
     GATE_NOT_BUILT = "GateNotBuilt"
     UP_TO_DATE = "UpToDate"
-    RENDERING_CHANGED = "RenderingChanged"
+    NEW_RENDERING = "NewRendering"
     PINNED = "Pinned"
     IMAGE_NOT_PINNED = "ImageNotPinned"
 
@@ -262,7 +262,7 @@ REASONS: dict[Reason, Explanation] = {
     Reason.NOT_LIMITED: Explanation("Nothing limits the number of replicas."),
     Reason.GATE_NOT_BUILT: Explanation("This version has no regression gate; Gated flags stay off."),
     Reason.UP_TO_DATE: Explanation("The pods are rendered as this operator would render them."),
-    Reason.RENDERING_CHANGED: Explanation(
+    Reason.NEW_RENDERING: Explanation(
         "A newer operator renders the pods differently; running pods are left alone.",
         "Set the annotation firsttoken.dev/refresh to a new value, or spec.rollout.autoUpdate.",
     ),

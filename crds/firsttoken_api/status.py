@@ -1,6 +1,5 @@
 """`status` of an InferenceService: what is in force. Kept under 16 KiB."""
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -38,20 +37,14 @@ class Resolved(StatusModel):
     source: Text = ""
 
 
-class Effective(StrEnum):
-    """Whether a flag is in force."""
-
-    ENABLED = "Enabled"
-    DISABLED = "Disabled"
-
-
 class OptimizationStatus(StatusModel):
     """What became of one flag."""
 
     name: Annotated[str, Field(max_length=40)]
     requested: Annotated[str, Field(max_length=16)]
     """Disabled, Gated or Forced; Default where the spec does not list the flag."""
-    effective: Effective
+    effective: bool
+    """Whether the flag is to be in force."""
     reason: Annotated[str, Field(max_length=64)]
     """One of `firsttoken_api.reasons.Reason`."""
     message: Text = ""
