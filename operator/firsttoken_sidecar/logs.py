@@ -1,0 +1,113 @@
+"""Log lines as text or JSON, with fields; warnings that repeat are limited.
+
+No line ever carries a header value, a prompt or an answer: what is logged is counted, timed or named
+by us. A fallback or a retry is said once, then at most every `EVERY_S` seconds with how many were
+swallowed in between; the counters in `metrics` have them all.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+
+from aiohttp.http_exceptions import HttpProcessingError
+
+EVERY_S = 30.0
+PACKAGE = "firsttoken_sidecar"
+_FIELDS = "fields"
+
+
+def fields(**values: object) -> dict[str, dict[str, object]]:
+    """For `logger.info("what happened", extra=fields(count=3))`."""
+    return {_FIELDS: values}
+
+
+class TextFormatter(logging.Formatter):
+    """`2025-01-31T12:00:00.123Z INFO sidecar.drain drained open=0`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_timestamp(record)} {record.levelname} {_short_name(record)} {record.getMessage()}"
+        values: dict[str, object] = getattr(record, _FIELDS, {})
+        line += "".join(f" {name}={_quoted(value)}" for name, value in values.items())
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _timestamp(record),
+            "level": record.levelname.lower(),
+            "logger": _short_name(record),
+            "message": record.getMessage(),
+        }
+        line |= getattr(record, _FIELDS, {})
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class Limited:
+    """A logger's warnings, each kind at most once in `EVERY_S`."""
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._next_at: dict[str, float] = {}
+        self._swallowed: dict[str, int] = {}
+
+    def warning(self, message: str, **values: object) -> None:
+        """`message` is the kind: a constant sentence; what varies goes into `values`."""
+        now = self._clock()
+        if now < self._next_at.get(message, 0.0):
+            self._swallowed[message] = self._swallowed.get(message, 0) + 1
+            return
+        swallowed = self._swallowed.pop(message, 0)
+        self._next_at[message] = now + EVERY_S
+        if swallowed:
+            values["repeats_not_logged"] = swallowed
+        self._logger.warning(message, extra=fields(**values))
+
+
+class MalformedRequests(logging.Filter):
+    """Turns the HTTP library's traceback for a malformed request into one limited line.
+
+    The library would print the offending bytes, and those may hold a key or a prompt.
+    """
+
+    def __init__(self, limited: Limited) -> None:
+        super().__init__()
+        self._limited = limited
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError):
+            return True
+        self._limited.warning("malformed request refused", kind=type(error).__name__)
+        return False
+
+
+def configure(level: str, log_format: str) -> None:
+    """Sends our own and the libraries' lines to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger(PACKAGE).setLevel(level.upper())
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+
+def _short_name(record: logging.LogRecord) -> str:
+    return record.name.removeprefix("firsttoken_")
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if not text or any(c.isspace() or c in '"=' for c in text) else text

@@ -1,0 +1,142 @@
+"""The sidecar's metrics: what only ever grows is counted here, the rest is read from the parts at scrape.
+
+Names, kinds and help come from `firsttoken_api.metrics`. Every series exists from the start with 0, so
+that absent never means zero.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+
+from firsttoken_api import metrics as table
+from firsttoken_sidecar import timing
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+LabelT = TypeVar("LabelT", bound=str)
+STATUSES = ("2xx", "3xx", "4xx", "5xx")
+
+
+class EngineErrorReason(StrEnum):
+    """How the engine failed a request."""
+
+    NOT_THERE = "not_there"
+    """No connection, after the retries."""
+    BEFORE_ANSWER = "before_answer"
+    MID_ANSWER = "mid_answer"
+
+
+class RefusalReason(StrEnum):
+    """Why the sidecar did not pass a request on."""
+
+    DRAINING = "draining"
+    UNKNOWN_PATH = "unknown_path"
+    TOO_LARGE = "too_large"
+    MALFORMED_BODY = "malformed_body"
+
+
+class FlagsErrorReason(StrEnum):
+    """Why flags were not put in force."""
+
+    DOCUMENT = "document"
+    REFUSED = "refused"
+    UNREACHABLE = "unreachable"
+
+
+@dataclass
+class Counts:
+    """What has happened since the start."""
+
+    answers: Counter[str] = field(default_factory=Counter)
+    engine_errors: Counter[EngineErrorReason] = field(default_factory=Counter)
+    refusals: Counter[RefusalReason] = field(default_factory=Counter)
+    flags_errors: Counter[FlagsErrorReason] = field(default_factory=Counter)
+    flags_applied: int = 0
+    disconnects: int = 0
+
+    def answered(self, status: int) -> None:
+        self.answers[f"{status // 100}xx"] += 1
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """How things are now."""
+
+    in_flight: int
+    overdue: int
+    is_ready: bool
+    is_draining: bool
+    is_engine_up: bool
+    flags_generation: int
+
+
+class SidecarCollector(Collector):
+    """All of the sidecar's metric families, made at scrape."""
+
+    def __init__(self, counts: Counts, ledger: timing.Ledger, gauges: Callable[[], Gauges]) -> None:
+        self._counts = counts
+        self._ledger = ledger
+        self._gauges = gauges
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._gauges()
+        counts = self._counts
+        ledger = self._ledger
+        yield _ttft(ledger)
+        yield _counter(table.SIDECAR_ARRIVALS, ledger.arrivals_total)
+        yield _counter(table.SIDECAR_BREACHES, ledger.breaches_total)
+        yield _counter(table.SIDECAR_UNDECIDED, ledger.undecided_total)
+        yield _counters(table.SIDECAR_ANSWERS, STATUSES, counts.answers)
+        yield _counters(table.SIDECAR_ENGINE_ERRORS, EngineErrorReason, counts.engine_errors)
+        yield _counters(table.SIDECAR_REFUSALS, RefusalReason, counts.refusals)
+        yield _counter(table.SIDECAR_DISCONNECTS, counts.disconnects)
+        yield _counter(table.SIDECAR_FLAGS_APPLIED, counts.flags_applied)
+        yield _counters(table.SIDECAR_FLAGS_ERRORS, FlagsErrorReason, counts.flags_errors)
+        yield _gauge(table.SIDECAR_IN_FLIGHT, now.in_flight)
+        yield _gauge(table.SIDECAR_OVERDUE, now.overdue)
+        yield _gauge(table.SIDECAR_READY, now.is_ready)
+        yield _gauge(table.SIDECAR_DRAINING, now.is_draining)
+        yield _gauge(table.SIDECAR_ENGINE_UP, now.is_engine_up)
+        yield _gauge(table.SIDECAR_FLAGS_GENERATION, now.flags_generation)
+        yield _gauge(table.SIDECAR_OBJECTIVE, ledger.objective.ttft_p95_s if ledger.objective else 0.0)
+
+
+def exposition(collector: SidecarCollector, of_engine: bytes) -> bytes:
+    """Our metrics followed by the engine's, in the text format 0.0.4. The names are disjoint."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return generate_latest(registry) + of_engine
+
+
+def _counter(row: table.Metric, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(row.name, row.help, value=value)
+
+
+def _counters(row: table.Metric, labels: Iterable[LabelT], values: Counter[LabelT]) -> CounterMetricFamily:
+    family = CounterMetricFamily(row.name, row.help, labels=row.labels)
+    for label in labels:
+        family.add_metric([label], values[label])
+    return family
+
+
+def _gauge(row: table.Metric, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(row.name, row.help, value=float(value))
+
+
+def _ttft(ledger: timing.Ledger) -> HistogramMetricFamily:
+    row = table.SIDECAR_TTFT
+    family = HistogramMetricFamily(row.name, row.help, labels=row.labels)
+    for streamed, histogram in ledger.histograms.items():
+        buckets = []
+        below = 0
+        for edge, count in zip((*histogram.edges_s, float("inf")), histogram.counts, strict=True):
+            below += count
+            buckets.append(("+Inf" if edge == float("inf") else str(edge), below))
+        family.add_metric([str(streamed).lower()], buckets, histogram.sum_s)
+    return family

@@ -1,0 +1,48 @@
+"""One listening HTTP server: the settings that traffic and ops share."""
+
+import logging
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from firsttoken_sidecar import logs
+
+SHUTDOWN_S = 1.0
+"""For handlers that are still at work when the process ends; a drain has long waited for streams."""
+LINGERING_S = 2.0
+"""How long the rest of a refused body is read, so that the client gets to see the refusal."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server. Close it with `close`."""
+
+    runner: web.AppRunner
+    port: int
+
+    async def close(self) -> None:
+        await self.runner.cleanup()
+
+    def connections(self) -> list[web.RequestHandler]:
+        """Every open client connection, idle or not."""
+        return self.runner.server.connections if self.runner.server is not None else []
+
+
+async def start(application: web.Application, name: str, host: str | None, port: int) -> Server:
+    """Listens on `port` (0: any free one) of `host` (None: all addresses)."""
+    logger = logging.getLogger(f"{logs.PACKAGE}.{name}")
+    logger.addFilter(logs.MalformedRequests(logs.Limited(logging.getLogger(__name__))))
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        logger=logger,
+        # A client that leaves cancels its handler.
+        handler_cancellation=True,
+        # Bodies go on as they came, compressed ones too.
+        auto_decompress=False,
+        lingering_time=LINGERING_S,
+        shutdown_timeout=SHUTDOWN_S,
+    )
+    await runner.setup()
+    await web.TCPSite(runner, host, port).start()
+    return Server(runner, runner.addresses[0][1])

@@ -1,0 +1,66 @@
+"""Says how this pod is: the one line of /readyz and the document of /state."""
+
+from collections.abc import Callable
+
+from firsttoken_api.state import SidecarState
+from firsttoken_sidecar import drain, flags, timing, watch
+
+
+class Reporter:
+    """Gathers from the parts; holds nothing itself."""
+
+    def __init__(
+        self,
+        pod_name: str,
+        watched: watch.Watch,
+        follower: flags.Follower,
+        draining: drain.Drain,
+        open_requests: drain.OpenRequests,
+        ledger: timing.Ledger,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pod_name = pod_name
+        self._watch = watched
+        self._follower = follower
+        self._drain = draining
+        self._open_requests = open_requests
+        self._ledger = ledger
+        self._clock = clock
+
+    def why_not_ready(self) -> str:
+        """Empty when ready: the engine serves, has its flags, and the pod is not on its way out."""
+        if self._drain.is_draining:
+            return "draining"
+        if not self._watch.is_answering:
+            return f"engine does not answer: {self._watch.silence}"
+        if not self._watch.is_ready:
+            return self._why_engine_not_ready()
+        in_force = self._follower.report()
+        if in_force.generation == 0:
+            return f"no flags applied yet: {in_force.error or 'in progress'}"
+        return ""
+
+    def state(self) -> SidecarState:
+        now = self._clock()
+        window = self._ledger.window
+        return SidecarState(
+            pod=self._pod_name,
+            ready=not self.why_not_ready(),
+            draining=self._drain.is_draining,
+            in_flight=self._open_requests.count,
+            overdue=self._ledger.overdue(now),
+            arrivals_total=self._ledger.arrivals_total,
+            flags=self._follower.report(),
+            ttft=window.snapshot(now) if window is not None else None,
+            engine=self._watch.state,
+        )
+
+    def _why_engine_not_ready(self) -> str:
+        if reason := self._watch.why_not_live():
+            return f"engine is not alive: {reason}"
+        state = self._watch.state
+        if state is None:
+            return "engine shows no state"
+        if state.error:
+            return f"engine failed: {state.error}"
+        return f"engine is {state.phase.lower()} ({state.load_progress:.0%})"
