@@ -78,6 +78,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str = ""
     """"" while it goes on; `stop` (EOS or stop id, which is then this token) or `length`."""
     cached_tokens: int = 0
+    scheduled_at_s: float = 0.0
+    """With the first token: when the sequence was first scheduled, on the monotonic clock; else 0."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,63 @@
+"""Messages to prompt text by the model's own template, in a sandbox.
+
+The template comes with the model, never with a request. A model without one refuses chat requests: an
+invented format would answer, but badly. The dialect is the one transformers renders (loop controls,
+`raise_exception`, `strftime_now`, JSON that keeps non-ASCII).
+"""
+
+import json
+from datetime import datetime
+from typing import Any, NoReturn
+
+import jinja2
+import jinja2.ext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from firsttoken_api import errors
+
+RESERVED_ARGUMENTS = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)
+
+
+class ChatTemplate:
+    """A compiled template. Raises jinja2.TemplateError if the source cannot be compiled."""
+
+    def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+        )
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = _strftime_now
+        self._template = environment.from_string(source)
+        self._special_tokens = special_tokens
+
+    def render(
+        self, messages: list[dict[str, Any]], *, add_generation_prompt: bool, arguments: dict[str, Any]
+    ) -> str:
+        """The prompt. Raises BadRequestError when the template refuses these messages."""
+        taken = sorted(RESERVED_ARGUMENTS & arguments.keys())
+        if taken:
+            raise errors.BadRequestError(
+                f"chat_template_kwargs may not set {taken[0]}", param="chat_template_kwargs"
+            )
+        context = self._special_tokens | arguments
+        try:
+            return self._template.render(
+                context, messages=messages, add_generation_prompt=add_generation_prompt
+            )
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, OverflowError) as error:
+            raise errors.BadRequestError(
+                f"the model's chat template refused these messages: {error}", param="messages"
+            ) from error

@@ -1,0 +1,48 @@
+"""Token ids of one sequence to text, piece by piece.
+
+Each step decodes a short window twice, with and without the newest tokens, and shows the difference:
+decoders that look at the neighbour (a leading space, merged bytes) see it. The bytes of an incomplete
+UTF-8 sequence are held until they are complete, and shown once as U+FFFD if the generation ends first,
+so that the pieces of a stream join to the text of the whole. (The window is decoded here and not with
+the library's DecodeStream, which raises when a token changes the text before it.)
+"""
+
+import tokenizers
+
+REPLACEMENT = "\ufffd"
+
+
+class Detokenizer:
+    """Text of one growing sequence; special tokens have none.
+
+    `context_ids` are the last prompt tokens when the text continues them (a completion), so that the
+    first piece keeps its leading space; empty when the answer starts anew (a chat).
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, context_ids: tuple[int, ...] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._shown_ids = list(context_ids)
+        self._held_ids: list[int] = []
+
+    def push(self, token_id: int) -> str:
+        """The text that this token completes; empty while it is held."""
+        self._held_ids.append(token_id)
+        text = self._new_text()
+        if not text or text.endswith(REPLACEMENT):
+            return ""
+        self._shown_ids, self._held_ids = self._held_ids, []
+        return text
+
+    def flush(self) -> str:
+        """What is still held, at the end."""
+        text = self._new_text() if self._held_ids else ""
+        self._shown_ids, self._held_ids = self._held_ids, []
+        return text
+
+    def _new_text(self) -> str:
+        shown = self._decode(self._shown_ids)
+        return self._decode(self._shown_ids + self._held_ids)[len(shown) :]
+
+    def _decode(self, ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text

@@ -1,0 +1,57 @@
+"""What every answer has in common: OpenAI's error form and the echoed request id."""
+
+import re
+import uuid
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from firsttoken_api import errors, names
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+MAX_BODY_BYTES = 4 * 2**20
+REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+def json_response(body: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(body), status=status, headers=headers, content_type="application/json"
+    )
+
+
+def error_response(error: errors.ApiError) -> web.Response:
+    return json_response(error.body(), error.status, error.headers())
+
+
+@web.middleware
+async def errors_in_openai_form(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except errors.ApiError as error:
+        return error_response(error)
+    except web.HTTPRequestEntityTooLarge:
+        return error_response(
+            errors.RequestTooLargeError(f"the body is larger than {MAX_BODY_BYTES // 2**20} MiB")
+        )
+    except web.HTTPNotFound:
+        return error_response(errors.UnknownRouteError(f"no such path: {request.path[:256]}"))
+    except web.HTTPMethodNotAllowed as refusal:
+        allowed = ", ".join(sorted(refusal.allowed_methods))
+        wrong = errors.BadRequestError(f"{request.method} is not allowed here; allowed: {allowed}")
+        return json_response(wrong.body(), refusal.status, {"Allow": allowed})
+
+
+async def echo_request_id(request: web.Request, response: web.StreamResponse) -> None:
+    """A request without a usable id gets one, so that a log line can be found from the client's side."""
+    asked = request.headers.get(names.HEADER_REQUEST_ID, "")
+    request_id = asked if REQUEST_ID.fullmatch(asked) else uuid.uuid4().hex
+    response.headers[names.HEADER_REQUEST_ID] = request_id
+
+
+def application() -> web.Application:
+    """An empty application with both."""
+    app = web.Application(middlewares=[errors_in_openai_form], client_max_size=MAX_BODY_BYTES)
+    app.on_response_prepare.append(echo_request_id)
+    return app

@@ -1,0 +1,110 @@
+"""What all handlers share: one served model, its engine, its text side, and the counters."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import jinja2
+
+from firsttoken_api import errors
+from firsttoken_api.state import EngineState, Phase
+from firsttoken_runtime.model.errors import ModelUnreadable
+from firsttoken_runtime.server import tokenizer
+from firsttoken_runtime.server.chat_template import ChatTemplate
+from firsttoken_runtime.server.engine_client import EngineClient
+from firsttoken_runtime.server.metrics import Metrics
+from firsttoken_runtime.server.openai_models import UnknownNames
+from firsttoken_runtime.server.stream import KEEP_ALIVE_S
+
+log = logging.getLogger(__name__)
+
+MAX_OPEN_REQUESTS = 1024
+TOKENIZER_THREADS = 2
+
+ResultT = TypeVar("ResultT")
+
+
+class Service:
+    """One served model. Ready when both its engine and its tokenizer are."""
+
+    def __init__(
+        self,
+        served_name: str,
+        client: EngineClient,
+        metrics: Metrics,
+        *,
+        keep_alive_s: float = KEEP_ALIVE_S,
+        max_open_requests: int = MAX_OPEN_REQUESTS,
+    ) -> None:
+        self.served_name = served_name
+        self.client = client
+        self.metrics = metrics
+        self.created_at = int(time.time())
+        self.keep_alive_s = keep_alive_s
+        self.unknown_names = UnknownNames()
+        self.template: ChatTemplate | None = None
+        self._text_model: tokenizer.TextModel | None = None
+        self._max_open_requests = max_open_requests
+        self._threads = ThreadPoolExecutor(TOKENIZER_THREADS, "tokenizer")
+
+    async def load_text(self, model_path: Path) -> None:
+        """Read tokenizer and chat template. Raises `model.errors.ModelError` or OSError."""
+        self.use_text(await self.in_thread(lambda: tokenizer.load(model_path)))
+
+    def use_text(self, text_model: tokenizer.TextModel) -> None:
+        """Raises ModelUnreadable if the chat template cannot be compiled."""
+        if text_model.chat_template is not None:
+            try:
+                self.template = ChatTemplate(text_model.chat_template, text_model.special_tokens)
+            except jinja2.TemplateError as error:
+                raise ModelUnreadable(f"the model's chat template is wrong: {error}") from error
+        else:
+            log.warning("the model has no chat template: /v1/chat/completions answers 400")
+        self._text_model = text_model
+
+    @property
+    def text_model(self) -> tokenizer.TextModel:
+        assert self._text_model is not None, "check_ready comes first"
+        return self._text_model
+
+    @property
+    def is_ready(self) -> bool:
+        return self.client.life.is_ready and self._text_model is not None
+
+    def check_ready(self) -> None:
+        """Raises ModelLoadingError or UnavailableError."""
+        self.client.check_ready()
+        if self._text_model is None:
+            raise errors.ModelLoadingError("the tokenizer is loading", retry_after_s=1)
+
+    def check_room(self) -> None:
+        """Raises TooManyRequestsError when too many requests are open already."""
+        if self.client.open_sequences >= self._max_open_requests:
+            raise errors.TooManyRequestsError(
+                f"{self._max_open_requests} requests are open already", retry_after_s=1
+            )
+
+    def check_model(self, name: str | None) -> None:
+        """Raises UnknownModelError. No name means the one model that is served."""
+        if name is not None and name != self.served_name:
+            raise errors.UnknownModelError(
+                f"the model {name[:128]!r} does not exist; this server serves {self.served_name!r}",
+                param="model",
+            )
+
+    def state(self) -> EngineState:
+        """The document of `GET /state`. Loading until the text side is loaded too."""
+        state = self.client.state()
+        phase = Phase.LOADING if state.phase is Phase.READY and not self.is_ready else state.phase
+        return state.model_copy(update={"model": self.served_name, "phase": phase})
+
+    async def in_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        """Run slow text work beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)

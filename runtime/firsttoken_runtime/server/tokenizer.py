@@ -1,0 +1,192 @@
+"""Text to token ids, from the files of a model: tokenizer.json of a folder, or the metadata of a .gguf.
+
+A .gguf names how text is split before merging (`tokenizer.ggml.pre`) but does not say how; `SPLITS`
+holds the ones we know. A guess would give other ids than the model was trained on, so an unknown name
+is an error that says what to do.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+
+from firsttoken_runtime.model import errors, gguf_file
+
+# Token types of GGUF.
+CONTROL = 3
+USER_DEFINED = 4
+
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def _regex_split(pattern: str) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def _digits_split() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
+
+
+def _gpt2_split() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+
+
+def _qwen2_split() -> pre_tokenizers.PreTokenizer:
+    return _regex_split(_CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|" + _REST)
+
+
+def _llama3_split() -> pre_tokenizers.PreTokenizer:
+    return _regex_split(_CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|" + _REST)
+
+
+SPLITS = {
+    "smollm": _digits_split,
+    "gpt-2": _gpt2_split,
+    "qwen2": _qwen2_split,
+    "llama-bpe": _llama3_split,
+    "llama3": _llama3_split,
+}
+
+
+SPECIAL_TOKENS = {
+    "bos_token": "tokenizer.ggml.bos_token_id",
+    "eos_token": "tokenizer.ggml.eos_token_id",
+    "pad_token": "tokenizer.ggml.padding_token_id",
+}
+
+
+@dataclass(frozen=True)
+class SamplingDefaults:
+    """What a model's authors recommend when the request says nothing (generation_config.json)."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+@dataclass(frozen=True)
+class TextModel:
+    """What the server knows of a model: how to read and write its text."""
+
+    tokenizer: tokenizers.Tokenizer
+    chat_template: str | None = None
+    special_tokens: dict[str, str] = field(default_factory=dict)
+    """`bos_token`, `eos_token`, … as chat templates use them."""
+    sampling: SamplingDefaults = SamplingDefaults()
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+
+def load(model_path: Path) -> TextModel:
+    """Read the tokenizer of a folder or a .gguf file. Raises `model.errors.ModelError` or OSError."""
+    if model_path.is_dir():
+        return _from_folder(model_path)
+    return from_metadata(gguf_file.open_file(model_path).metadata)
+
+
+def from_metadata(metadata: dict[str, Any]) -> TextModel:
+    """From the key-value pairs of a .gguf file."""
+    kind = metadata.get("tokenizer.ggml.model")
+    if kind != "gpt2":
+        raise errors.Unsupported(
+            f"tokenizer kind {kind!r} in a .gguf file is not built; serve the folder with tokenizer.json"
+        )
+    split = metadata.get("tokenizer.ggml.pre", "gpt-2")
+    if split not in SPLITS:
+        raise errors.Unsupported(
+            f"tokenizer split {split!r} in a .gguf file is not built (built: {', '.join(SPLITS)}); "
+            "serve the folder with tokenizer.json"
+        )
+    tokens: list[str] = metadata.get("tokenizer.ggml.tokens", [])
+    types: list[int] = metadata.get("tokenizer.ggml.token_type", [])
+    merges = [tuple(merge.split(" ", 1)) for merge in metadata.get("tokenizer.ggml.merges", [])]
+    tokenizer = tokenizers.Tokenizer(
+        models.BPE({token: index for index, token in enumerate(tokens)}, merges, fuse_unk=False)
+    )
+    if split == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = SPLITS[split]()
+    tokenizer.decoder = decoders.ByteLevel()
+    by_type: dict[int, list[str]] = {CONTROL: [], USER_DEFINED: []}
+    for token, token_type in zip(tokens, types, strict=False):
+        if token_type in by_type:
+            by_type[token_type].append(token)
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in by_type[CONTROL]])
+    tokenizer.add_tokens([AddedToken(t, normalized=False) for t in by_type[USER_DEFINED]])
+    special = {
+        name: tokens[metadata[key]]
+        for name, key in SPECIAL_TOKENS.items()
+        if metadata.get(key, len(tokens)) < len(tokens)
+    }
+    if metadata.get("tokenizer.ggml.add_bos_token") and "bos_token" in special:
+        bos = special["bos_token"]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", special_tokens=[(bos, metadata["tokenizer.ggml.bos_token_id"])]
+        )
+    return TextModel(tokenizer, metadata.get("tokenizer.chat_template"), special)
+
+
+def _from_folder(folder: Path) -> TextModel:
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise errors.ModelUnreadable(f"{folder} has no tokenizer.json")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        config = _read_json(folder / "tokenizer_config.json")
+        generation = _read_json(folder / "generation_config.json")
+    except ValueError as error:
+        raise errors.ModelUnreadable(f"{folder}: {error}") from error
+    special = {
+        name: value["content"] if isinstance(value, dict) else value
+        for name, value in config.items()
+        if name.endswith("_token") and isinstance(value, str | dict)
+    }
+    return TextModel(tokenizer, _chat_template(folder, config), special, _sampling_defaults(generation))
+
+
+def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:
+    """The template file wins over the configuration; of several templates, the one named default."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        template = next((entry["template"] for entry in template if entry.get("name") == "default"), None)
+    return template if isinstance(template, str) else None
+
+
+def _sampling_defaults(generation: dict[str, Any]) -> SamplingDefaults:
+    if generation.get("do_sample") is False:
+        return SamplingDefaults(temperature=0.0)
+    defaults = SamplingDefaults()
+    return SamplingDefaults(
+        temperature=float(generation.get("temperature") or defaults.temperature),
+        top_p=float(generation.get("top_p") or defaults.top_p),
+        top_k=int(generation.get("top_k") or defaults.top_k),
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in `path`; empty if there is no such file. Raises ValueError if it is something else."""
+    if not path.is_file():
+        return {}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name} is not a JSON object")
+    return content

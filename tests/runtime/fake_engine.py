@@ -1,0 +1,194 @@
+"""A test double of the engine process: speaks `core`'s messages, computes nothing.
+
+A sequence answers with the tokens of its own prompt, again and again, until max_tokens, a stop id or END.
+Control tokens in the prompt make it misbehave. The byte tokenizer beside it has one token a byte.
+"""
+
+import json
+import os
+import time
+
+import msgspec
+import tokenizers
+import zmq
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+
+from firsttoken_runtime import core
+from firsttoken_runtime.server.tokenizer import TextModel
+
+END, DIE, HANG, FAIL, WAIT = range(256, 261)
+CONTROL = {END: "<|end|>", DIE: "<|die|>", HANG: "<|hang|>", FAIL: "<|fail|>", WAIT: "<|wait|>"}
+VOCABULARY_SIZE = 261
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'broken' %}{{ raise_exception('no') }}{% endif %}"
+    "{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|end|>{% endif %}"
+)
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """How a fake engine behaves, passed as its model path."""
+
+    token_s: float = 0.0
+    wait_s: float = 0.3
+    load_s: float = 0.0
+    load_failure: str = ""
+    exit_code: int | None = None
+    max_model_len: int = 200
+    kv_blocks: int = 16
+    flags_error: str = ""
+    flags_s: float = 0.0
+
+    def settings(self) -> core.EngineSettings:
+        return core.EngineSettings(model_path=msgspec.json.encode(self).decode())
+
+
+def text_model(chat_template: str | None = TEMPLATE) -> TextModel:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = tokenizers.Tokenizer(models.BPE({char: i for i, char in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in CONTROL.values()])
+    return TextModel(tokenizer, chat_template, {"eos_token": CONTROL[END]})
+
+
+class _Running:
+    def __init__(self, submit: core.Submit) -> None:
+        self.submit = submit
+        self.script = [token for token in submit.prompt_token_ids if token != WAIT]
+        self.produced = 0
+        self.scheduled_at_s = time.monotonic()
+
+    def next_token(self) -> core.Token:
+        token_id = self.script[self.produced % len(self.script)]
+        self.produced += 1
+        sampling = self.submit.sampling
+        reason = ""
+        if (token_id == END and not sampling.ignore_eos) or token_id in sampling.stop_token_ids:
+            reason = "stop"
+        elif self.produced >= sampling.max_tokens:
+            reason = "length"
+        return core.Token(
+            sequence_id=self.submit.sequence_id,
+            token_id=token_id,
+            finish_reason=reason,
+            scheduled_at_s=self.scheduled_at_s if self.produced == 1 else 0.0,
+        )
+
+
+class _FakeEngine:
+    def __init__(self, script: Script, initial: bytes | None, to_engine: str, from_engine: str) -> None:
+        self.script = script
+        self.context = zmq.Context()
+        self.inbox = self.context.socket(zmq.PULL)
+        self.inbox.connect(to_engine)
+        self.outbox = self.context.socket(zmq.PUSH)
+        self.outbox.connect(from_engine)
+        self.decoder = msgspec.msgpack.Decoder(core.ToEngine)
+        self.running: dict[int, _Running] = {}
+        self.steps = 0
+        document = json.loads(initial) if initial else {"flags": []}
+        off = {flag["name"] for flag in document["flags"] if not flag["enabled"]}
+        built = ("paged-kv", "continuous-batching", "chunked-prefill")
+        self.enabled = tuple(name for name in built if name not in off)
+
+    def run(self) -> None:
+        for step in range(3):
+            self.send(core.Loading(progress=step / 3))
+            time.sleep(self.script.load_s / 3)
+        if self.script.load_failure:
+            self.send(core.LoadFailed(reason=self.script.load_failure, message="no, because"))
+            self.context.destroy(linger=1000)
+            return
+        if self.script.exit_code is not None:
+            os._exit(self.script.exit_code)
+        self.send(
+            core.Ready(
+                architecture="fake",
+                device="cpu",
+                dtype="float32",
+                dtype_reason="nothing is computed",
+                max_model_len=self.script.max_model_len,
+                kv_blocks=self.script.kv_blocks,
+                block_size_tokens=16,
+                vocabulary_size=VOCABULARY_SIZE,
+                flags_enabled=self.enabled,
+            )
+        )
+        while self.serve_one_step():
+            pass
+        self.context.destroy(linger=1000)
+
+    def serve_one_step(self) -> bool:
+        timeout_ms = 0 if self.running else 100
+        while self.inbox.poll(timeout_ms):
+            timeout_ms = 0
+            if not self.take(self.decoder.decode(self.inbox.recv())):
+                return False
+        tokens = [one.next_token() for one in self.running.values()]
+        for token in tokens:
+            if token.finish_reason:
+                del self.running[token.sequence_id]
+        self.step(tokens, [])
+        if tokens and self.script.token_s:
+            time.sleep(self.script.token_s)
+        return True
+
+    def take(self, message: core.ToEngine) -> bool:
+        match message:
+            case core.Submit():
+                self.submit(message)
+            case core.Abort():
+                self.running.pop(message.sequence_id, None)
+            case core.SetFlags():
+                self.set_flags(json.loads(message.settings_json))
+            case core.Shutdown():
+                return False
+        return True
+
+    def submit(self, message: core.Submit) -> None:
+        ids = message.prompt_token_ids
+        if DIE in ids:
+            time.sleep(self.script.wait_s)
+            os._exit(7)
+        if HANG in ids:
+            time.sleep(3600)
+        if WAIT in ids:
+            time.sleep(self.script.wait_s)
+        if FAIL in ids:
+            self.step([], [core.Failure(sequence_id=message.sequence_id, message="NaN in the logits")])
+        else:
+            self.running[message.sequence_id] = _Running(message)
+
+    def set_flags(self, document: dict) -> None:
+        time.sleep(self.script.flags_s)
+        if not self.script.flags_error:
+            self.enabled = tuple(flag["name"] for flag in document["flags"] if flag["enabled"])
+        self.send(
+            core.FlagsApplied(
+                generation=document["generation"],
+                hash=document["hash"],
+                enabled=self.enabled,
+                error=self.script.flags_error,
+            )
+        )
+
+    def step(self, tokens: list[core.Token], failures: list[core.Failure]) -> None:
+        self.steps += 1
+        stats = core.Stats(
+            running=len(self.running),
+            waiting=0,
+            backlog_tokens=0,
+            blocks_used=len(self.running),
+            blocks_total=self.script.kv_blocks,
+            block_size_tokens=16,
+            preemptions_total=0,
+        )
+        self.send(core.StepOutput(step=self.steps, tokens=tokens, failures=failures, stats=stats))
+
+    def send(self, message: core.FromEngine) -> None:
+        self.outbox.send(msgspec.msgpack.encode(message))
+
+
+def run(settings: core.EngineSettings, initial: bytes | None, to_engine: str, from_engine: str) -> None:
+    """The entry that `engine_entry` calls."""
+    _FakeEngine(msgspec.json.decode(settings.model_path, type=Script), initial, to_engine, from_engine).run()
