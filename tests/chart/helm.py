@@ -1,7 +1,7 @@
 """Runs the real `helm` on the chart and gives the objects it renders.
 
-Helm is required, never skipped: a chart that was not rendered was not tested. It is the one `make setup`
-keeps in the cache or `make up` links into `.cluster/bin`, else one on the PATH.
+Helm is required, never skipped: a chart that was not rendered was not tested. It is the one that
+`python3 tests/cluster clients` fetches, else one on the PATH.
 """
 
 import functools
@@ -28,13 +28,15 @@ class RenderError(Exception):
 def binary() -> str:
     """Path of the helm to use. Raises FileNotFoundError with what to do."""
     cache = Path(os.environ.get("FIRSTTOKEN_CACHE") or Path.home() / ".cache" / "firsttoken")
-    candidates = [ROOT / ".cluster" / "bin" / "helm", *sorted(cache.glob("**/bin/helm"))]
+    candidates = [ROOT / ".cluster" / "bin" / "helm", *sorted(cache.glob("clients-*/helm"))]
     for candidate in candidates:
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return str(candidate)
     found = shutil.which("helm")
     if found is None:
-        raise FileNotFoundError("no helm in .cluster/bin, in the cache or on the PATH; run `make setup`")
+        raise FileNotFoundError(
+            "no helm in .cluster/bin, in the cache or on the PATH: python3 tests/cluster clients"
+        )
     return found
 
 
@@ -55,8 +57,15 @@ def _template(namespace: str, registry: str, settings: tuple[str, ...], notes: b
     return result.stdout
 
 
-def render(*settings: str, namespace: str = "firsttoken-system", registry: str = REGISTRY) -> list[Object]:
-    """All objects of the chart. A setting is `path=JSON`, as for `--set-json`. Raises RenderError."""
+def render(
+    *settings: str, namespace: str = "firsttoken-system", registry: str = REGISTRY, crds: bool = False
+) -> list[Object]:
+    """All objects of the chart, the large CRDs only when asked for.
+
+    A setting is `path=JSON`, as for `--set-json`. Raises RenderError.
+    """
+    if not crds:
+        settings = ("crds.install=false", *settings)
     documents = yaml.safe_load_all(_template(namespace, registry, settings, notes=False))
     return [document for document in documents if document]
 

@@ -1,57 +1,14 @@
-"""Permissions: exactly the list below, in every scope, nothing that reads a Secret or widens itself."""
+"""The Roles grant exactly the list of `permissions` in every scope, and nothing that widens itself."""
 
 import itertools
 
 import pytest
 
-from chart import helm
-
-_ALL = ("get", "list", "watch", "create", "patch", "delete")
-
-# Where the operator watches: (API group, resource) -> verbs.
-WATCHED: dict[tuple[str, str], set[str]] = {
-    ("firsttoken.dev", "inferenceservices"): {"get", "list", "watch"},
-    ("firsttoken.dev", "regressionevals"): {"get", "list", "watch"},
-    ("firsttoken.dev", "inferenceservices/status"): {"patch"},
-    ("firsttoken.dev", "inferenceservices/finalizers"): {"update"},
-    ("apps", "deployments"): set(_ALL),
-    ("apps", "controllerrevisions"): set(_ALL),
-    ("apps", "replicasets"): {"list", "watch"},
-    ("", "services"): set(_ALL),
-    ("", "configmaps"): set(_ALL),
-    ("policy", "poddisruptionbudgets"): set(_ALL),
-    ("batch", "jobs"): set(_ALL),
-    ("", "pods"): {"get", "list", "watch", "patch", "delete"},
-    ("", "events"): {"get", "list", "watch", "create", "patch"},
-}
-# In scope cluster, besides.
-CLUSTER_ONLY: dict[tuple[str, str], set[str]] = {
-    ("", "namespaces"): {"list", "watch"},
-    ("apiextensions.k8s.io", "customresourcedefinitions"): {"list", "watch"},
-}
-# In the operator's own namespace, besides.
-ELECTION: dict[tuple[str, str], set[str]] = {("coordination.k8s.io", "leases"): {"create", "get", "update"}}
-
-FORBIDDEN = {
-    "secrets",
-    "serviceaccounts",
-    "serviceaccounts/token",
-    "roles",
-    "rolebindings",
-    "clusterroles",
-    "clusterrolebindings",
-    "pods/exec",
-    "pods/attach",
-    "pods/portforward",
-    "pods/ephemeralcontainers",
-    "nodes",
-    "nodes/proxy",
-    "*",
-}
+from chart import helm, permissions
 
 
-def _granted(role: helm.Object) -> dict[tuple[str, str], set[str]]:
-    granted: dict[tuple[str, str], set[str]] = {}
+def _granted(role: helm.Object) -> permissions.Granted:
+    granted: permissions.Granted = {}
     for rule in role["rules"]:
         for group, resource in itertools.product(rule["apiGroups"], rule["resources"]):
             granted.setdefault((group, resource), set()).update(rule["verbs"])
@@ -75,8 +32,8 @@ def test_default_is_the_releases_namespace_only() -> None:
         ("firsttoken-system", "firsttoken-operator"),
         ("firsttoken-system", "firsttoken-operator-election"),
     }
-    assert _granted(roles["firsttoken-system", "firsttoken-operator"]) == WATCHED
-    assert _granted(roles["firsttoken-system", "firsttoken-operator-election"]) == ELECTION
+    assert _granted(roles["firsttoken-system", "firsttoken-operator"]) == permissions.WATCHED
+    assert _granted(roles["firsttoken-system", "firsttoken-operator-election"]) == permissions.ELECTION
 
 
 def test_a_role_in_each_watched_namespace() -> None:
@@ -87,13 +44,13 @@ def test_a_role_in_each_watched_namespace() -> None:
         ("chat", "firsttoken-operator"),
         ("firsttoken-system", "firsttoken-operator-election"),
     }
-    assert _granted(roles["chat", "firsttoken-operator"]) == WATCHED
-    assert _granted(roles["batch", "firsttoken-operator"]) == WATCHED
+    assert _granted(roles["chat", "firsttoken-operator"]) == permissions.WATCHED
+    assert _granted(roles["batch", "firsttoken-operator"]) == permissions.WATCHED
 
 
 def test_cluster_scope() -> None:
     objects = helm.render('watch.scope="cluster"')
-    assert _granted(helm.one(objects, "ClusterRole")) == WATCHED | CLUSTER_ONLY
+    assert _granted(helm.one(objects, "ClusterRole")) == permissions.WATCHED | permissions.CLUSTER_ONLY
     assert [role["metadata"]["name"] for role in helm.of_kind(objects, "Role")] == [
         "firsttoken-operator-election"
     ]
@@ -111,7 +68,7 @@ def test_nothing_that_reads_secrets_or_widens_itself(settings: tuple[str, ...]) 
     objects = helm.render(*settings)
     for role in helm.of_kind(objects, "Role") + helm.of_kind(objects, "ClusterRole"):
         for (group, resource), verbs in _granted(role).items():
-            assert resource not in FORBIDDEN
+            assert resource not in permissions.FORBIDDEN
             assert group != "*"
             assert group != "rbac.authorization.k8s.io"
             assert verbs.isdisjoint({"*", "escalate", "bind", "impersonate", "deletecollection"})

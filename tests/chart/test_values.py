@@ -95,7 +95,7 @@ def test_part_of_another_chart() -> None:
 
 
 def test_namespaces_with_cluster_scope_are_refused() -> None:
-    with pytest.raises(helm.RenderError, match=r"Leave watch\.namespaces empty"):
+    with pytest.raises(helm.RenderError, match=r"Add --set-json watch\.namespaces=\[\]"):
         helm.render('watch.scope="cluster"', 'watch.namespaces=["a"]')
 
 

@@ -50,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* Namespaces the operator watches in scope "namespaced", as a JSON list. */}}
 {{- define "firsttoken.namespaces" -}}
 {{- if and (eq .Values.watch.scope "cluster") .Values.watch.namespaces -}}
-{{ fail "watch.namespaces is set, but watch.scope=cluster watches all namespaces. Leave watch.namespaces empty, or add --set watch.scope=namespaced." }}
+{{ fail "watch.namespaces is set, but watch.scope=cluster watches all namespaces. Add --set-json watch.namespaces=[], or --set watch.scope=namespaced." }}
 {{- end -}}
 {{ .Values.watch.namespaces | default (list .Release.Namespace) | uniq | sortAlpha | toJson }}
 {{- end }}
@@ -64,7 +64,7 @@ default
 {{- end }}
 
 {{/*
-What the operator may do where it watches. tests/chart/test_rbac.py holds the same list: nothing on secrets,
+What the operator may do where it watches. tests/chart/permissions.py holds the same list: nothing on secrets,
 serviceaccounts, roles and their bindings, pods/exec and nodes.
 */}}
 {{- define "firsttoken.rules" -}}
