@@ -1,7 +1,7 @@
 """A test double of the engine process: speaks `core`'s messages, computes nothing.
 
 A sequence answers with the tokens of its own prompt, again and again, until max_tokens, a stop id or END.
-Control tokens in the prompt make it misbehave. The byte tokenizer beside it has one token a byte.
+Control tokens in the prompt make it misbehave; `byte_text` has a tokenizer for it.
 """
 
 import json
@@ -9,20 +9,13 @@ import os
 import time
 
 import msgspec
-import tokenizers
 import zmq
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from firsttoken_runtime import core
-from firsttoken_runtime.server.tokenizer import TextModel
 
 END, DIE, HANG, FAIL, WAIT = range(256, 261)
 CONTROL = {END: "<|end|>", DIE: "<|die|>", HANG: "<|hang|>", FAIL: "<|fail|>", WAIT: "<|wait|>"}
 VOCABULARY_SIZE = 261
-TEMPLATE = (
-    "{% for m in messages %}{% if m.role == 'broken' %}{{ raise_exception('no') }}{% endif %}"
-    "{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|end|>{% endif %}"
-)
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,15 +33,6 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
     def settings(self) -> core.EngineSettings:
         return core.EngineSettings(model_path=msgspec.json.encode(self).decode())
-
-
-def text_model(chat_template: str | None = TEMPLATE) -> TextModel:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = tokenizers.Tokenizer(models.BPE({char: i for i, char in enumerate(alphabet)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in CONTROL.values()])
-    return TextModel(tokenizer, chat_template, {"eos_token": CONTROL[END]})
 
 
 class _Running:

@@ -8,14 +8,13 @@ terminal are left to the server, which ends the engine in order.
 import importlib
 import os
 import signal
-import sys
 import threading
-from typing import BinaryIO
 
 import msgspec
 
 from firsttoken_runtime import core
 
+PIPE = 0
 EXIT_ORPHANED = 3
 
 
@@ -32,16 +31,28 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    launch = msgspec.json.decode(sys.stdin.buffer.readline(), type=Launch)
-    threading.Thread(target=_end_with, args=(sys.stdin.buffer,), name="server-watch", daemon=True).start()
+    launch = msgspec.json.decode(_first_line(PIPE), type=Launch)
+    threading.Thread(target=_end_with, args=(PIPE,), name="server-watch", daemon=True).start()
     engine = importlib.import_module(launch.module)
     engine.run(
         launch.settings, launch.initial_settings_json, launch.to_engine_address, launch.from_engine_address
     )
 
 
-def _end_with(pipe: BinaryIO) -> None:
-    pipe.read()
+def _first_line(pipe: int) -> bytes:
+    """Read unbuffered: a buffer's lock, held by the watching thread, would fail the interpreter's exit."""
+    line = b""
+    while not line.endswith(b"\n"):
+        part = os.read(pipe, 65536)
+        if not part:
+            os._exit(EXIT_ORPHANED)
+        line += part
+    return line
+
+
+def _end_with(pipe: int) -> None:
+    while os.read(pipe, 65536):
+        pass
     # Not sys.exit: the main thread may be inside a long forward pass, and nobody is left to tell.
     os._exit(EXIT_ORPHANED)
 
