@@ -1,0 +1,52 @@
+"""Rotary position embedding, and the write of new keys and values into their cache slots.
+
+Pairs are (i, i + D/2), the layout of transformers' checkpoints. Angles are computed once a step in
+fp32 and shared by all layers. The cache is flat: a slot is one token, whatever the block size.
+"""
+
+import torch
+
+
+def frequencies(head_dim: int, theta: float, device: torch.device) -> torch.Tensor:
+    """Angle per position of each pair: `theta^(-2i / D)`.  -> [D / 2] fp32."""
+    exponent = torch.arange(0, head_dim, 2, dtype=torch.int64).to(device=device, dtype=torch.float32)
+    return 1.0 / (theta ** (exponent / head_dim))
+
+
+def cos_sin(
+    positions: torch.Tensor, inverse_frequencies: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """positions: [T] -> cos, sin: [T, 1, D], angles in fp32, then rounded to `dtype`."""
+    angles = positions.float()[:, None] * inverse_frequencies[None, :]  # [T, D / 2]
+    angles = torch.cat((angles, angles), dim=-1)[:, None, :]  # [T, 1, D]
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def reference(x: torch.Tensor, positions: torch.Tensor, theta: float) -> torch.Tensor:
+    """Each pair turned by its angle, in fp64.  x: [T, H, D], positions: [T] -> [T, H, D]."""
+    half = x.shape[-1] // 2
+    turned = torch.empty_like(x, dtype=torch.float64)
+    for pair in range(half):
+        angle = positions.double() * theta ** (-2.0 * pair / x.shape[-1])  # [T]
+        cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+        first, second = x[..., pair].double(), x[..., pair + half].double()
+        turned[..., pair] = first * cos - second * sin
+        turned[..., pair + half] = second * cos + first * sin
+    return turned.to(x.dtype)
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """x: [T, H, D], cos and sin: [T, 1, D] -> [T, H, D]."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.addcmul(x * cos, torch.cat((-second, first), dim=-1), sin)
+
+
+def write_cache(
+    cache_layer: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor
+) -> None:
+    """Store the keys and values of this step's tokens.
+
+    cache_layer: [2, slots, KV heads, D], keys and values: [T, KV heads, D], slots: [T] int64, distinct.
+    """
+    cache_layer[0].index_copy_(0, slots, keys)
+    cache_layer[1].index_copy_(0, slots, values)

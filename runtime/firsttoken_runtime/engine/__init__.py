@@ -1,0 +1,1 @@
+"""The engine process: schedule -> execute -> sample -> publish, until told to stop."""

@@ -1,0 +1,42 @@
+"""Resolving `auto` in the cold settings into the scheduler's limits. Pure."""
+
+from firsttoken_runtime import core
+from firsttoken_runtime.engine import flags
+from firsttoken_runtime.scheduler import limits
+
+CPU_STEP_TOKENS = 512
+"""A step of this many tokens takes a fraction of a second on a core: decodes are not held up longer."""
+GPU_STEP_TOKENS = 8192
+
+
+class BadOption(ValueError):  # noqa: N818
+    """An option that cannot be honoured; the message names it."""
+
+
+def scheduler_limits(
+    settings: core.EngineSettings, in_force: flags.InForce, max_model_len: int, *, is_cpu: bool
+) -> limits.Limits:
+    """Raises BadOption."""
+    batched = settings.max_num_batched_tokens
+    if batched is None:
+        batched = max(CPU_STEP_TOKENS if is_cpu else GPU_STEP_TOKENS, settings.max_num_seqs)
+    for option, value in (
+        ("--max-num-seqs", settings.max_num_seqs),
+        ("--max-prefill-batch", settings.max_prefill_batch),
+        ("--block-size", settings.block_size_tokens),
+    ):
+        if value < 1:
+            raise BadOption(f"{option} is {value}, at least 1 is needed")
+    if batched < settings.max_num_seqs:
+        raise BadOption(
+            f"--max-num-batched-tokens {batched} is below --max-num-seqs {settings.max_num_seqs}; "
+            "every running sequence needs a token a step"
+        )
+    return limits.Limits(
+        max_model_len=max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=batched,
+        max_prefill_batch=settings.max_prefill_batch,
+        continuous_batching=in_force.continuous_batching,
+        chunk_tokens=in_force.chunk_tokens,
+    )

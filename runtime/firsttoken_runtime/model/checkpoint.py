@@ -1,0 +1,24 @@
+"""A model on disk, opened once: a .gguf file or a folder of safetensors."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from firsttoken_runtime.model import errors, gguf_file
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where the configuration, the EOS ids and the weights are read from."""
+
+    path: Path
+    gguf: gguf_file.File | None
+    """None: `path` is a folder."""
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Raises `errors.ModelError`."""
+    if path.suffix == ".gguf":
+        return Checkpoint(path, gguf_file.open_file(path))
+    if not path.is_dir():
+        raise errors.ModelNotFound(f"no such model: {path} is neither a folder nor a .gguf file")
+    return Checkpoint(path, None)

@@ -1,0 +1,1 @@
+"""Who computes what in the next step. Pure: no torch, no clock, no I/O."""

@@ -1,0 +1,38 @@
+"""The numbers a scheduler keeps within, and how they follow from options and flags."""
+
+from dataclasses import dataclass
+
+MIN_CHUNK_TOKENS = 64
+MAX_PREEMPTIONS = 3
+"""After this many a sequence is never a victim again."""
+WATERMARK_FRACTION = 0.01
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Cold limits and the flags in force."""
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_prefill_batch: int
+    continuous_batching: bool = True
+    """False: admit only when nothing runs."""
+    chunk_tokens: int | None = 512
+    """Most prompt tokens of one sequence in a step; None: a prompt is computed in one step."""
+
+    def __post_init__(self) -> None:
+        assert self.max_num_batched_tokens >= self.max_num_seqs, "a step must hold one token a sequence"
+
+    @property
+    def step_budget_tokens(self) -> int:
+        """Tokens of one step. A prompt that may not be cut needs room beside the decodes."""
+        if self.chunk_tokens is None:
+            return max(self.max_num_batched_tokens, self.max_model_len + self.max_num_seqs)
+        return self.max_num_batched_tokens
+
+    def watermark_blocks(self, num_blocks: int, num_running: int) -> int:
+        """Blocks that admission leaves free for those that run; none when nothing runs."""
+        if num_running == 0:
+            return 0
+        return max(num_running, int(num_blocks * WATERMARK_FRACTION))
