@@ -170,11 +170,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
     parser.add_argument("--root", type=Path, default=Path(), help="the repository (default: here)")
     options = parser.parse_args(arguments)
-    stale = [p for p, text in targets(options.root).items() if not p.exists() or p.read_text() != text]
+    wanted = targets(options.root)
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if not options.check:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(targets(options.root)[path])
+            path.write_text(wanted[path])
         sys.stderr.write(f"{path}: {'differs' if options.check else 'written'}\n")
     return 1 if stale and options.check else 0
 

@@ -69,8 +69,8 @@ def _rewrite(schema: Schema, definitions: dict[str, Schema], path: str) -> Schem
         result["description"] = inspect.cleandoc(result["description"])
     if "const" in schema:
         result["enum"] = [schema["const"]]
-    if result.get("default", ...) is None:
-        del result["default"]
+    if result.get("default") in (None, ""):
+        result.pop("default", None)  # absent says the same
     if "properties" in result:
         result["properties"] = {
             name: _rewrite(value, definitions, f"{path}.{name}")

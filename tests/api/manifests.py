@@ -1,0 +1,339 @@
+"""Manifests with one thing right or wrong each; unit tests and the real API server judge the same table."""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+
+
+def service(spec: Object | None = None, name: str = "chat") -> Object:
+    """A minimal InferenceService with `spec` merged over it. A value of None removes the key."""
+    minimal: Object = {
+        "apiVersion": "firsttoken.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": name},
+        "spec": {"model": {"source": "pvc://models/smollm2.gguf"}},
+    }
+    _merge(minimal["spec"], copy.deepcopy(spec or {}))
+    return minimal
+
+
+def _merge(into: Object, patch: Object) -> None:
+    for key, value in patch.items():
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+@dataclass(frozen=True)
+class Case:
+    """One manifest by what is changed, and the words that its refusal must hold."""
+
+    title: str
+    spec: Object = field(default_factory=dict)
+    says: tuple[str, ...] = ()
+    name: str = "chat"
+
+    def manifest(self) -> Object:
+        return service(self.spec, self.name)
+
+
+def flags(*entries: Object) -> Object:
+    return {"optimizations": list(entries)}
+
+
+BUILT = ("paged-kv", "continuous-batching", "chunked-prefill")
+
+VALID = (
+    Case("minimal"),
+    Case("longest name", name="a" * 40),
+    Case("checksum", {"model": {"revision": "sha256:" + "0123456789abcdef" * 4}}),
+    Case("folder", {"model": {"source": "pvc://models/folder/of/a.model"}}),
+    Case("numbers in quotes", {"runtime": {"maxModelLen": "2048", "maxNumSeqs": "auto"}}),
+    Case("numbers", {"runtime": {"maxModelLen": 2048, "maxNumBatchedTokens": 512, "memoryFraction": "0.5"}}),
+    Case("cpu with no GPUs", {"runtime": {"device": "cpu"}, "resources": {"gpus": 0, "cpu": "1.5"}}),
+    Case("cuda", {"runtime": {"device": "cuda"}, "resources": {"gpus": 1, "gpuResource": "amd.com/gpu"}}),
+    Case("compound duration", {"slo": {"ttftP95": "1m30s"}, "drain": {"timeout": "0s"}}),
+    Case("node port", {"service": {"type": "NodePort", "nodePort": 8080}}),
+    Case(
+        "every built flag",
+        flags(
+            {"name": "paged-kv", "mode": "Disabled"},
+            {"name": "continuous-batching", "mode": "Gated"},
+            {"name": "chunked-prefill", "mode": "Forced", "params": {"chunkTokens": "64"}},
+        ),
+    ),
+    Case(
+        "largest chunk",
+        flags({"name": "chunked-prefill", "mode": "Forced", "params": {"chunkTokens": "4096"}}),
+    ),
+    Case("scale to none", {"scaling": {"mode": "Fixed", "replicas": 0}}),
+    Case("equal bounds", {"scaling": {"mode": "External", "min": 3, "max": 3}}),
+    Case("routing without a strategy", {"routing": {"strategy": "None"}}),
+    # Accepted by the API server, reported as NotBuilt by the operator.
+    Case("field of a later version", {"model": {"source": "hf://org/name"}, "autopilot": "Enabled"}),
+    Case(
+        "volumes",
+        {
+            "podTemplate": {
+                "volumes": [
+                    {"name": "certs", "secret": {"secretName": "ca"}},
+                    {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi", "medium": "Memory"}},
+                    {"name": "more", "persistentVolumeClaim": {"claimName": "more", "readOnly": True}},
+                ],
+                "volumeMounts": [{"name": "certs", "mountPath": "/etc/certs", "readOnly": True}],
+                "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+                "affinity": {
+                    "podAntiAffinity": {
+                        "preferredDuringSchedulingIgnoredDuringExecution": [
+                            {
+                                "weight": 10,
+                                "podAffinityTerm": {
+                                    "topologyKey": "kubernetes.io/hostname",
+                                    "labelSelector": {"matchLabels": {"app": "x"}},
+                                },
+                            }
+                        ]
+                    }
+                },
+            }
+        },
+    ),
+)
+
+INVALID = (
+    Case("long name", name="a" * 41, says=("metadata.name", "at most 40 characters")),
+    Case("dotted name", name="a.b", says=("metadata.name", "DNS label")),
+    Case("name begins with a digit", name="1a", says=("metadata.name", "starts with a letter")),
+    Case("no model", {"model": None}, says=("spec.model", "Required")),
+    Case("no source", {"model": {"source": None}}, says=("spec.model.source", "Required")),
+    Case(
+        "unknown scheme",
+        {"model": {"source": "http://host/model"}},
+        says=("spec.model.source", "pvc://<claim>/<path>", "hf://<org>/<name>"),
+    ),
+    Case("claim without a path", {"model": {"source": "pvc://models"}}, says=("pvc://<claim>/<path>",)),
+    Case(
+        "path that leaves the claim",
+        {"model": {"source": "pvc://models/../secret"}},
+        says=("spec.model.source", '".."'),
+    ),
+    Case(
+        "wrong checksum form", {"model": {"revision": "main"}}, says=("spec.model.revision", "sha256:<64 hex")
+    ),
+    Case(
+        "unknown engine",
+        {"runtime": {"engine": "sglang"}},
+        says=("spec.runtime.engine", '"firsttoken"', '"vllm"'),
+    ),
+    Case(
+        "unknown device",
+        {"runtime": {"device": "tpu"}},
+        says=("spec.runtime.device", '"auto"', '"cpu"', '"cuda"'),
+    ),
+    Case("unknown dtype", {"runtime": {"dtype": "int4"}}, says=("spec.runtime.dtype", '"bfloat16"')),
+    Case(
+        "length that is no number",
+        {"runtime": {"maxModelLen": "long"}},
+        says=("spec.runtime.maxModelLen", "auto or a whole number from 16 to 1048576"),
+    ),
+    Case(
+        "length too small",
+        {"runtime": {"maxModelLen": 8}},
+        says=("spec.runtime.maxModelLen", "from 16 to 1048576"),
+    ),
+    Case(
+        "fraction as a float",
+        {"runtime": {"memoryFraction": 0.9}},
+        says=("spec.runtime.memoryFraction", "string"),
+    ),
+    Case(
+        "fraction too large",
+        {"runtime": {"memoryFraction": "1.5"}},
+        says=("spec.runtime.memoryFraction", "from 0.05 to 1"),
+    ),
+    Case(
+        "fraction of nothing",
+        {"runtime": {"memoryFraction": "0.0"}},
+        says=("spec.runtime.memoryFraction", "from 0.05 to 1"),
+    ),
+    Case("no sequences", {"runtime": {"maxNumSeqs": 0}}, says=("spec.runtime.maxNumSeqs", "from 1 to 4096")),
+    Case(
+        "argument with a field of its own",
+        {"runtime": {"extraArgs": ["--port=1"]}},
+        says=("spec.runtime.extraArgs", "--port"),
+    ),
+    Case(
+        "variable of ours",
+        {"runtime": {"env": [{"name": "FIRSTTOKEN_X", "value": "1"}]}},
+        says=("spec.runtime.env", "FIRSTTOKEN_"),
+    ),
+    Case(
+        "GPUs on the CPU",
+        {"runtime": {"device": "cpu"}, "resources": {"gpus": 1}},
+        says=("spec.resources.gpus", "must be 0 or absent"),
+    ),
+    Case(
+        "no GPU for cuda",
+        {"runtime": {"device": "cuda"}, "resources": {"gpus": 0}},
+        says=("spec.resources.gpus", "at least 1"),
+    ),
+    Case(
+        "memory in words",
+        {"resources": {"memory": "lots"}},
+        says=("spec.resources.memory", "from 64Mi to 16Ti"),
+    ),
+    Case("no memory", {"resources": {"memory": "1Mi"}}, says=("spec.resources.memory", "from 64Mi to 16Ti")),
+    Case("cpu in words", {"resources": {"cpu": "two"}}, says=("spec.resources.cpu", "from 10m to 1024")),
+    *(
+        Case(
+            f"flag {name}",
+            flags({"name": name, "mode": "Gated"}),
+            says=("spec.optimizations[0].name", *BUILT),
+        )
+        for name in ("kv-int8", "prefix-cache", "fused-kernels", "spec-decode", "page_size", "on")
+    ),
+    Case(
+        "flag twice",
+        flags({"name": "paged-kv", "mode": "Forced"}, {"name": "paged-kv", "mode": "Disabled"}),
+        says=("spec.optimizations[1]", "Duplicate value"),
+    ),
+    Case(
+        "unknown mode",
+        flags({"name": "paged-kv", "mode": "Enabled"}),
+        says=("spec.optimizations[0].mode", '"Disabled"', '"Gated"', '"Forced"'),
+    ),
+    Case("no mode", flags({"name": "paged-kv"}), says=("spec.optimizations[0].mode", "Required")),
+    Case(
+        "parameter that is not built",
+        flags({"name": "paged-kv", "mode": "Forced", "params": {"blockSize": "32"}}),
+        says=("spec.optimizations[0].params", "paged-kv", "none"),
+    ),
+    Case(
+        "unknown parameter",
+        flags({"name": "chunked-prefill", "mode": "Forced", "params": {"chunk_size": "128"}}),
+        says=("spec.optimizations[0].params", "chunkTokens"),
+    ),
+    *(
+        Case(
+            f"chunk of {value}",
+            flags({"name": "chunked-prefill", "mode": "Forced", "params": {"chunkTokens": value}}),
+            says=("chunkTokens", "from 64 to 4096"),
+        )
+        for value in ("63", "4097", "many", "-1", "1e3")
+    ),
+    Case(
+        "flag without what it needs",
+        flags(
+            {"name": "chunked-prefill", "mode": "Forced"}, {"name": "continuous-batching", "mode": "Disabled"}
+        ),
+        says=("spec.optimizations", "needs continuous-batching"),
+    ),
+    *(
+        Case(
+            f"objective of {value}",
+            {"slo": {"ttftP95": value}},
+            says=("spec.slo.ttftP95", "from 1ms to 10m"),
+        )
+        for value in ("0s", "11m", "fast", "1.5s", "5d", "500")
+    ),
+    Case("window of a day", {"slo": {"window": "24h"}}, says=("spec.slo.window", "from 10s to 1h")),
+    Case(
+        "unknown scaling mode",
+        {"scaling": {"mode": "Auto"}},
+        says=("spec.scaling.mode", '"SLO"', '"External"', '"Fixed"'),
+    ),
+    Case(
+        "min above max",
+        {"scaling": {"min": 4, "max": 2}},
+        says=("spec.scaling.min", "must not be larger than spec.scaling.max"),
+    ),
+    Case("no replica", {"scaling": {"min": 0}}, says=("spec.scaling.min", "greater than or equal to 1")),
+    Case(
+        "negative replicas",
+        {"scaling": {"mode": "Fixed", "replicas": -1}},
+        says=("spec.scaling.replicas", "greater than or equal to 0"),
+    ),
+    Case(
+        "rollout that cannot move",
+        {"rollout": {"maxSurge": 0, "maxUnavailable": 0}},
+        says=("spec.rollout.maxSurge", "must not both be 0"),
+    ),
+    Case("drain of a day", {"drain": {"timeout": "24h"}}, says=("spec.drain.timeout", "from 0s to 1h")),
+    Case(
+        "node port without its type",
+        {"service": {"nodePort": 8080}},
+        says=("spec.service.nodePort", "NodePort or LoadBalancer"),
+    ),
+    Case("port out of range", {"service": {"port": 70000}}, says=("spec.service.port", "65535")),
+    Case(
+        "unknown strategy",
+        {"routing": {"strategy": "Random"}},
+        says=("spec.routing.strategy", '"PrefixAware"', '"LeastBacklog"', '"None"'),
+    ),
+    Case(
+        "label of ours",
+        {"podTemplate": {"labels": {"firsttoken.dev/service": "other"}}},
+        says=("spec.podTemplate.labels", "firsttoken.dev/"),
+    ),
+    Case(
+        "annotation of ours",
+        {"podTemplate": {"annotations": {"firsttoken.dev/flags": "1.1"}}},
+        says=("spec.podTemplate.annotations", "firsttoken.dev/"),
+    ),
+    Case(
+        "volume of two kinds",
+        {"podTemplate": {"volumes": [{"name": "a", "emptyDir": {}, "secret": {"secretName": "b"}}]}},
+        says=("spec.podTemplate.volumes", "exactly one of"),
+    ),
+    Case(
+        "volume of no kind", {"podTemplate": {"volumes": [{"name": "a"}]}}, says=("exactly one of emptyDir",)
+    ),
+    Case(
+        "volume of ours",
+        {"podTemplate": {"volumes": [{"name": "firsttoken-flags", "emptyDir": {}}]}},
+        says=("spec.podTemplate.volumes[0].name", "firsttoken-"),
+    ),
+    Case(
+        "mount without a volume",
+        {"podTemplate": {"volumeMounts": [{"name": "a", "mountPath": "/a"}]}},
+        says=("spec.podTemplate.volumeMounts", "one of spec.podTemplate.volumes"),
+    ),
+    Case(
+        "mount over ours",
+        {
+            "podTemplate": {
+                "volumes": [{"name": "a", "emptyDir": {}}],
+                "volumeMounts": [{"name": "a", "mountPath": "/models/x"}],
+            }
+        },
+        says=("mountPath", "/models"),
+    ),
+)
+
+UNKNOWN_FIELDS = (
+    Case("misspelt field", {"runtime": {"maxModelLength": 2048}}, says=("spec.runtime.maxModelLength",)),
+    Case("whole pod spec", {"podTemplate": {"hostNetwork": True}}, says=("spec.podTemplate.hostNetwork",)),
+    Case(
+        "host path",
+        {"podTemplate": {"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}},
+        says=("hostPath",),
+    ),
+)
+
+EVALUATION: Object = {
+    "apiVersion": "firsttoken.dev/v1alpha1",
+    "kind": "RegressionEval",
+    "metadata": {"name": "judge"},
+    "spec": {
+        "serviceRef": {"name": "chat"},
+        "flags": ["kv-int8"],
+        "suite": {"configMapRef": {"name": "evals"}},
+    },
+}
+
+EXAMPLES = ("smollm2-cpu.yaml", "llama-gpu.yaml", "external-autoscaler.yaml")

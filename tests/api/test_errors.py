@@ -1,0 +1,44 @@
+import inspect
+from typing import Any
+
+from firsttoken_api import errors
+from firsttoken_api.errors import ApiError
+
+
+def _tree(root: type[ApiError]) -> list[type[ApiError]]:
+    return [root, *(each for child in root.__subclasses__() for each in _tree(child))]
+
+
+def test_every_answer_has_openais_form() -> None:
+    for kind in _tree(ApiError):
+        body = kind("because", param="max_tokens").body()
+        assert errors.is_error_body(body)
+        assert body["error"]["message"] == "because"
+        assert body["error"]["param"] == "max_tokens"
+        assert 400 <= kind.status <= 599
+
+
+def test_a_client_is_told_when_to_come_back() -> None:
+    for kind in _tree(errors.UnavailableError):
+        assert kind("later").headers() == {"Retry-After": "1"}
+    assert errors.DrainingError("later", retry_after_s=7).headers() == {"Retry-After": "7"}
+    assert errors.BadRequestError("wrong").headers() == {}
+
+
+def test_a_code_can_be_more_special() -> None:
+    assert errors.BadRequestError("wrong").body()["error"]["code"] is None
+    assert errors.BadRequestError("wrong", code="context_length_exceeded").body()["error"]["code"] == (
+        "context_length_exceeded"
+    )
+
+
+def test_the_docstring_draws_the_whole_tree() -> None:
+    for name, value in vars(errors).items():
+        if inspect.isclass(value) and issubclass(value, errors.FirsttokenError):
+            assert name in (errors.__doc__ or ""), name
+
+
+def test_other_json_is_no_error_body() -> None:
+    bodies: tuple[Any, ...] = (None, [], {}, {"error": "text"}, {"error": {"message": "x"}})
+    for body in bodies:
+        assert not errors.is_error_body(body)
