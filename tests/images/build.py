@@ -1,0 +1,121 @@
+"""From the checkout to three images that can be loaded: heavy layers from the cache, thin ones built by buildah."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from images import assemble, base, buildah, inputs, layout, packages
+from local import environment, locks, paths, steps
+
+REGISTRY = "localhost"
+NOTHING = "localhost/firsttoken/nothing:1"
+RUNROOT = Path("/run/firsttoken-images")
+LOCK_TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Built:
+    """Three images under one tag, in the layout of the cache."""
+
+    tag: str
+    store: layout.Layout
+    manifests: Mapping[str, layout.Blob]  # role -> manifest
+    images: Mapping[str, layout.Image]
+
+    def reference(self, role: str) -> str:
+        return f"{REGISTRY}/firsttoken/{role}:{self.tag}"
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What every part of a build needs."""
+
+    where: paths.Paths
+    report: steps.Report
+    processes: steps.Processes
+
+    @property
+    def folder(self) -> Path:
+        return self.where.cache / "images"
+
+    @property
+    def store(self) -> layout.Layout:
+        return layout.Layout(self.folder / "layout")
+
+    @property
+    def builder(self) -> buildah.Buildah:
+        return buildah.Buildah(
+            self.folder / "storage", RUNROOT, self.where.steps / "images.log", self.processes
+        )
+
+
+def prepare(shop: Workshop, uv: Path) -> dict[str, layout.Image]:
+    """The base image and the heavy layers, made when they are not in the cache; role -> image of packages."""
+    with locks.exclusive(shop.where.cache / "locks" / "images", LOCK_TIMEOUT_S):
+        shop.builder.discard_containers()
+        base.ensure(shop.builder, shop.folder / "scratch", shop.report, shop.processes)
+        return {
+            role: packages.ensure(role, shop.where.checkout, shop.store, shop.builder, uv, shop.report)
+            for role in inputs.ROLES
+        }
+
+
+def build(shop: Workshop) -> Built:
+    """All three images of the code as it is now. Seconds when only the code has changed."""
+    heavy = prepare(shop, environment.ensure_uv(shop.where, shop.report, shop.processes))
+    root = shop.where.checkout
+    tag = inputs.tag(root, [inputs.packages_key(root, role, base.key()) for role in inputs.ROLES])
+    with locks.exclusive(shop.where.cache / "locks" / "images", LOCK_TIMEOUT_S):
+        thin = {role: _thin(shop, role, tag) for role in inputs.ROLES}
+    images = {role: assemble.over(heavy[role], thin[role]) for role in inputs.ROLES}
+    store = shop.store
+    manifests = {
+        role: store.write(assemble.manifest(image, store.write(image.config)))
+        for role, image in images.items()
+    }
+    return Built(tag, store, manifests, images)
+
+
+def _thin(shop: Workshop, role: str, tag: str) -> layout.Image:
+    """Our code for `role`, built by the last stage of its Dockerfile on nothing."""
+    record = shop.folder / "code" / f"{role}-{tag}.json"
+    if record.exists():
+        image = layout.image_from_json(record.read_text())
+        if all(shop.store.blob(layer.blob.digest).exists() for layer in image.layers):
+            return image
+    with shop.report.step(f"code of the {role} image"):
+        _ensure_nothing(shop)
+        name = f"localhost/firsttoken/{role}:{tag}"
+        root = shop.where.checkout
+        shop.builder.build(
+            root,
+            root / inputs.DOCKERFILES[role],
+            name,
+            target=role,
+            arguments={"BASE": base.name()},
+            stages={f"{role}-dependencies": NOTHING},
+            fixed_times=True,
+        )
+        shop.builder.push(name, shop.store.folder, f"{role}-{tag}")
+    image = shop.store.image(f"{role}-{tag}")
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(image.to_json())
+    return image
+
+
+def _ensure_nothing(shop: Workshop) -> None:
+    """An image without a file, which stands in for the heavy layers while a thin one is built."""
+    if shop.builder.has(NOTHING):
+        return
+    context = shop.folder / "scratch" / "nothing"
+    context.mkdir(parents=True, exist_ok=True)
+    dockerfile = context / "Dockerfile"
+    dockerfile.write_text("FROM scratch\nLABEL firsttoken.nothing=1\n")
+    shop.builder.build(context, dockerfile, NOTHING, fixed_times=True)
+
+
+def forget(shop: Workshop) -> None:
+    """Removes everything this module keeps in the cache."""
+    for folder in (shop.folder, RUNROOT):
+        shutil.rmtree(folder, ignore_errors=True)
