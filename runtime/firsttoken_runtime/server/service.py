@@ -12,6 +12,7 @@ import jinja2
 
 from firsttoken_api import errors
 from firsttoken_api.state import EngineState, Phase
+from firsttoken_runtime.model import checkpoint
 from firsttoken_runtime.model.errors import ModelUnreadable
 from firsttoken_runtime.server import tokenizer
 from firsttoken_runtime.server.chat_template import ChatTemplate
@@ -53,7 +54,7 @@ class Service:
 
     async def load_text(self, model_path: Path) -> None:
         """Read tokenizer and chat template. Raises `model.errors.ModelError` or OSError."""
-        self.use_text(await self.in_thread(lambda: tokenizer.load(model_path)))
+        self.use_text(await self.in_thread(lambda: tokenizer.load(checkpoint.open_checkpoint(model_path))))
 
     def use_text(self, text_model: tokenizer.TextModel) -> None:
         """Raises ModelUnreadable if the chat template cannot be compiled."""

@@ -8,12 +8,12 @@ is an error that says what to do.
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from firsttoken_runtime.model import errors, gguf_file
+from firsttoken_runtime.model import checkpoint, errors
 
 # Token types of GGUF.
 CONTROL = 3
@@ -69,6 +69,12 @@ SPECIAL_TOKENS = {
 }
 
 
+class Metadata(Protocol):
+    """The key-value pairs of a .gguf file."""
+
+    def get(self, key: str, default: Any = None) -> Any: ...
+
+
 @dataclass(frozen=True)
 class SamplingDefaults:
     """What a model's authors recommend when the request says nothing (generation_config.json)."""
@@ -93,14 +99,12 @@ class TextModel:
         return ids
 
 
-def load(model_path: Path) -> TextModel:
+def load(source: checkpoint.Checkpoint) -> TextModel:
     """Read the tokenizer of a folder or a .gguf file. Raises `model.errors.ModelError` or OSError."""
-    if model_path.is_dir():
-        return _from_folder(model_path)
-    return from_metadata(gguf_file.open_file(model_path).metadata)
+    return from_metadata(source.gguf) if source.gguf else from_folder(source.path)
 
 
-def from_metadata(metadata: dict[str, Any]) -> TextModel:
+def from_metadata(metadata: Metadata) -> TextModel:
     """From the key-value pairs of a .gguf file."""
     kind = metadata.get("tokenizer.ggml.model")
     if kind != "gpt2":
@@ -130,19 +134,19 @@ def from_metadata(metadata: dict[str, Any]) -> TextModel:
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in by_type[CONTROL]])
     tokenizer.add_tokens([AddedToken(t, normalized=False) for t in by_type[USER_DEFINED]])
     special = {
-        name: tokens[metadata[key]]
+        name: tokens[metadata.get(key)]
         for name, key in SPECIAL_TOKENS.items()
         if metadata.get(key, len(tokens)) < len(tokens)
     }
     if metadata.get("tokenizer.ggml.add_bos_token") and "bos_token" in special:
         bos = special["bos_token"]
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A", special_tokens=[(bos, metadata["tokenizer.ggml.bos_token_id"])]
+            single=f"{bos} $A", special_tokens=[(bos, metadata.get("tokenizer.ggml.bos_token_id"))]
         )
     return TextModel(tokenizer, metadata.get("tokenizer.chat_template"), special)
 
 
-def _from_folder(folder: Path) -> TextModel:
+def from_folder(folder: Path) -> TextModel:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise errors.ModelUnreadable(f"{folder} has no tokenizer.json")
