@@ -1,0 +1,102 @@
+"""Which replica takes the newest flags next. Pure.
+
+Replicas switch one at a time, in the order of their names: the operator marks a pod `<generation>.<try>`, its
+sidecar applies that generation and says so on `/state`, then the next pod is marked. A pod that does not
+answer is marked again after 2, 4 and 8 s; after 30 s it is named in FlagsApplied=False and the others go on,
+so that one sick pod does not keep the user's settings from the rest. A refusal stops the line: the next
+engine would refuse the same document.
+"""
+
+from dataclasses import dataclass
+
+from firsttoken_operator.observed import FlagsMark, Pod
+
+RETRY_AFTER_S = (2.0, 4.0, 8.0)
+GIVE_UP_S = 30.0
+REFUSAL_AFTER_S = 2.0
+"""An error younger than this may still be about the settings before."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the newest generation has come."""
+
+    mark: tuple[Pod, FlagsMark] | None = None
+    """This pod is to be marked now."""
+    watch: tuple[Pod, ...] = ()
+    """Pods whose /state is worth reading at once and often."""
+    applied: int = 0
+    """The oldest generation that a replica still runs; 0 if none is known."""
+    behind: tuple[Pod, ...] = ()
+    stuck: tuple[Pod, ...] = ()
+    """Did not take the flags for 30 s."""
+    refused: tuple[Pod, ...] = ()
+    again_after_s: float | None = None
+
+
+def has_applied(pod: Pod, generation: int, content_hash: str) -> bool:
+    """The pod's engine runs this generation."""
+    flags = pod.state.flags if pod.state else None
+    return flags is not None and flags.generation == generation and flags.hash in ("", content_hash)
+
+
+def advance(pods: tuple[Pod, ...], generation: int, content_hash: str, now: float) -> Progress:
+    """`pods`: live serving pods. Those whose engine has no settings yet take the newest by themselves."""
+    concerned = tuple(
+        sorted(
+            (pod for pod in pods if pod.ready or (pod.state and pod.state.flags.generation > 0)),
+            key=lambda pod: pod.name,
+        )
+    )
+    behind = tuple(pod for pod in concerned if not has_applied(pod, generation, content_hash))
+    generations = [pod.state.flags.generation for pod in concerned if pod.state]
+    applied = min(generations, default=0)
+    if not behind:
+        return Progress(applied=generation if concerned else 0)
+
+    marked = tuple(pod for pod in behind if pod.mark and pod.mark.generation == generation)
+    waited_s = {pod.uid: now - _first_s(pod, generation, now) for pod in marked}
+    refused = tuple(
+        pod for pod in marked if pod.state and pod.state.flags.error and waited_s[pod.uid] >= REFUSAL_AFTER_S
+    )
+    stuck = tuple(pod for pod in marked if waited_s[pod.uid] >= GIVE_UP_S and pod not in refused)
+    waiting = tuple(pod for pod in marked if pod not in refused and pod not in stuck)
+
+    mark: tuple[Pod, FlagsMark] | None = None
+    waits: list[float] = []
+    for pod in (*waiting, *stuck):
+        due_in_s = _due_in_s(pod, generation, now)
+        if due_in_s <= 0 and mark is None:
+            assert pod.mark is not None
+            mark = pod, FlagsMark(generation, pod.mark.attempt + 1)
+        else:
+            waits.append(max(0.05, due_in_s))
+    if not waiting and not refused and mark is None:
+        fresh = next((pod for pod in behind if pod not in marked), None)
+        if fresh is not None:
+            mark = fresh, FlagsMark(generation, 1)
+    waits += [REFUSAL_AFTER_S - waited_s[pod.uid] for pod in waiting if waited_s[pod.uid] < REFUSAL_AFTER_S]
+    waits += [GIVE_UP_S - waited_s[pod.uid] for pod in waiting]
+    return Progress(
+        mark=mark,
+        watch=waiting + ((mark[0],) if mark and mark[0] not in waiting else ()),
+        applied=applied,
+        behind=behind,
+        stuck=stuck,
+        refused=refused,
+        again_after_s=max(0.05, min(waits)) if waits else None,
+    )
+
+
+def _first_s(pod: Pod, generation: int, now: float) -> float:
+    """When the pod was first marked; a mark of an operator before this one counts from now."""
+    return pod.bump.first_s if pod.bump and pod.bump.generation == generation else now
+
+
+def _due_in_s(pod: Pod, generation: int, now: float) -> float:
+    """Seconds until the pod is marked once more."""
+    assert pod.mark is not None
+    last_s = pod.bump.last_s if pod.bump and pod.bump.generation == generation else now
+    attempts = max(1, pod.mark.attempt)
+    delay_s = RETRY_AFTER_S[attempts - 1] if attempts <= len(RETRY_AFTER_S) else GIVE_UP_S
+    return last_s + delay_s - now

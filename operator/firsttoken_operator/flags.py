@@ -1,0 +1,134 @@
+"""Which flags are in force, and why: an ordered list of small rules, each with a reason. Pure.
+
+The spec says what a user asks; the answer goes to `status.optimizations` and, sealed with a generation, into
+the flags document that sidecars hand to their engines. The spec itself is never edited.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from firsttoken_api import duration, flags, hot_settings
+from firsttoken_api.optimizations import Optimization
+from firsttoken_api.reasons import Reason
+from firsttoken_api.slo import SloSpec
+
+DEFAULT = "Default"
+"""What `requested` says of a flag that the spec does not list."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One flag as it is to be in force."""
+
+    name: str
+    requested: str
+    enabled: bool
+    reason: Reason
+    message: str = ""
+    params: tuple[tuple[str, str], ...] = ()
+
+
+def decide(optimizations: Iterable[Optimization], forced_off: frozenset[str]) -> tuple[Decision, ...]:
+    """A decision for every built flag, in the order of `flags.FLAGS`."""
+    asked = {each.name: each for each in optimizations}
+    first = tuple(_asked(flag, asked.get(flag.name), forced_off) for flag in flags.FLAGS if flag.built)
+    return _with_needs(first)
+
+
+def _asked(flag: flags.Flag, optimization: Optimization | None, forced_off: frozenset[str]) -> Decision:
+    requested = optimization.mode.value if optimization else DEFAULT
+    given: Mapping[str, str] = optimization.params if optimization else {}
+    params = tuple(
+        (parameter.name, given.get(parameter.name, parameter.default))
+        for parameter in flag.parameters
+        if parameter.built and not parameter.cold
+    )
+
+    def answer(enabled: bool, reason: Reason, message: str = "") -> Decision:
+        return Decision(flag.name, requested, enabled, reason, message, params)
+
+    if flag.name in forced_off:
+        return answer(
+            False, Reason.FORCED_OFF_BY_FLEET, "forceFlagsOff of the operator's chart names this flag"
+        )
+    if optimization is None:
+        return answer(flag.on_by_default, Reason.DEFAULT)
+    if optimization.mode is flags.FlagMode.DISABLED:
+        return answer(False, Reason.USER_DISABLED)
+    if optimization.mode is flags.FlagMode.FORCED:
+        return answer(True, Reason.FORCED)
+    return answer(
+        False,
+        Reason.NOT_JUDGED,
+        "Gated flags stay off until a regression eval has passed; this version has none. "
+        "Forced switches the flag on unjudged",
+    )
+
+
+def _with_needs(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """A flag whose need is off is off; repeated, since a need may fall this way as well."""
+    current = {decision.name: decision for decision in decisions}
+    changed = True
+    while changed:
+        changed = False
+        for decision in current.values():
+            if not decision.enabled:
+                continue
+            missing = next(
+                (
+                    need
+                    for need in flags.BY_NAME[decision.name].needs
+                    if need in current and not current[need].enabled
+                ),
+                None,
+            )
+            if missing is not None:
+                current[decision.name] = replace(
+                    decision,
+                    enabled=False,
+                    reason=Reason.NEEDS_FLAG,
+                    message=f"{decision.name} needs {missing}, which is off",
+                )
+                changed = True
+                break
+    return tuple(current[decision.name] for decision in decisions)
+
+
+def document(decisions: Iterable[Decision], slo: SloSpec, generation: int) -> hot_settings.HotSettings:
+    """The sealed document for the flags ConfigMap."""
+    return hot_settings.HotSettings(
+        generation=generation,
+        flags=tuple(
+            hot_settings.EffectiveFlag(name=each.name, enabled=each.enabled, params=dict(each.params))
+            for each in decisions
+        ),
+        objective=hot_settings.Objective(
+            ttft_p95_s=duration.to_seconds(slo.ttft_p95), window_s=duration.to_seconds(slo.window)
+        ),
+    ).sealed()
+
+
+@dataclass(frozen=True)
+class Known:
+    """A flags document that exists: its generation and content hash (empty if it cannot be read)."""
+
+    generation: int
+    hash: str
+
+
+def next_generation(content_hash: str, documents: Iterable[Known], seen: Iterable[int]) -> int:
+    """The generation for this content: the newest document's if it says the same, else one more.
+
+    `seen` are generations named elsewhere (status, pods): a document deleted by hand must not bring back
+    a number that sidecars have already applied with other content.
+    """
+    known = tuple(documents)
+    newest = max((each.generation for each in known), default=0)
+    highest = max((newest, *seen))
+    if (
+        newest == highest
+        and newest > 0
+        and any(each.generation == newest and each.hash == content_hash for each in known)
+    ):
+        return newest
+    return highest + 1

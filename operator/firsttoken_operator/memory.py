@@ -1,0 +1,35 @@
+"""What the operator remembers of a service between two reconciles, and may lose at any time.
+
+Nothing here is needed to be right, only to be quiet and quick: a restarted operator finds out again.
+"""
+
+from dataclasses import dataclass, field
+
+from firsttoken_operator.observed import Bump, Child
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The last apply of an object: its intent, and what the API server answered."""
+
+    intent: str
+    uid: str
+    version: str
+    """`metadata.generation` where the kind has one, else `resourceVersion`."""
+
+
+@dataclass
+class Memory:
+    """One service's."""
+
+    applied: dict[Child, Applied] = field(default_factory=dict)
+    bumps: dict[str, Bump] = field(default_factory=dict)
+    """By pod uid."""
+    conflicts: dict[Child, str] = field(default_factory=dict)
+    """Names that the last apply found taken, with by whom."""
+    slo_written_s: float | None = None
+    traffic_at_slo: tuple[int, int] | None = None
+
+    def forget_pods(self, uids: frozenset[str]) -> None:
+        """Keep only what is about these pods."""
+        self.bumps = {uid: bump for uid, bump in self.bumps.items() if uid in uids}
