@@ -36,7 +36,12 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("build", help="fill the cache (Go programs, kubectl, helm) and start nothing")
     commands.add_parser("clients", help="fetch kubectl and helm into .cluster/bin only")
     commands.add_parser("kubeconfig", help="print the path of the administrator's kubeconfig")
-    commands.add_parser("selftest", help="prove on a running cluster that pods, names and node ports work")
+    proof = commands.add_parser(
+        "selftest", help="prove on a running cluster that pods, names and node ports work"
+    )
+    proof.add_argument(
+        "--crash", action="store_true", help="also kill all daemons, start again, and end the cluster"
+    )
     load = commands.add_parser("load-image", help="import docker or OCI archives into the cluster")
     load.add_argument("archive", type=Path, nargs="+")
     has = commands.add_parser("has-image", help="exit 0 when the cluster holds the image, else 3")
@@ -60,7 +65,7 @@ def _run(arguments: argparse.Namespace, where: layout.Layout, progress: Progress
         case "kubeconfig":
             print(where.kubeconfig)
         case "selftest":
-            selftest.run(where, progress)
+            (selftest.run_crash if arguments.crash else selftest.run)(where, progress)
         case "load-image":
             for path in arguments.archive:
                 loaded = images.load(where, path)

@@ -85,6 +85,12 @@ def stop(running: Running, timeout_s: float = 20) -> None:
         time.sleep(0.02)
 
 
+def kill(running: Running) -> None:
+    """Kills a daemon at once, as a crash would."""
+    if running.is_alive():
+        os.kill(running.pid, signal.SIGKILL)
+
+
 def recorded(where: layout.Layout) -> list[Running]:
     """Every daemon recorded for this run, alive or not."""
     found = []

@@ -46,7 +46,8 @@ KUBERNETES = Program(
 )
 COREDNS = Program("coredns")
 PAUSE = Program("pause")
-ALL = (KUBERNETES, COREDNS, PAUSE)
+PROBE = Program("probe")
+NEEDED_TO_START = (KUBERNETES, COREDNS, PAUSE)
 
 
 def go_command() -> str:

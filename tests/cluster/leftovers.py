@@ -6,6 +6,7 @@ then files. Every step is safe to repeat and does nothing when there is nothing.
 
 import contextlib
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from cluster import cgroups, firewall, layout, mounts, network, record, sysctls
@@ -13,6 +14,17 @@ from cluster.errors import ClusterError
 
 SHIM_SOCKETS = Path("/run/containerd/s")
 LOG_LINKS = Path("/var/log/containers")
+DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
+# Places the kubelet, containerd and CNI plugins make for themselves, whatever their settings; children first.
+SHARED_FOLDERS = (
+    DEVICE_PLUGINS,
+    DEVICE_PLUGINS.parent,
+    LOG_LINKS,
+    SHIM_SOCKETS,
+    SHIM_SOCKETS.parent,
+    network.CNI_RESULTS,
+    network.CNI_RESULTS.parent,
+)
 
 
 def clear(where: layout.Layout) -> int:
@@ -31,6 +43,8 @@ def clear(where: layout.Layout) -> int:
         _remove(state)
         (state.parent / "kubeconfig").unlink(missing_ok=True)
     if active is not None:
+        (DEVICE_PLUGINS / "kubelet.sock").unlink(missing_ok=True)
+        _remove_empty(SHARED_FOLDERS)
         sysctls.restore(active.sysctls)
     _remove(where.run)
     return ended
@@ -73,6 +87,13 @@ def _log_links(states: list[Path]) -> list[Path]:
         return []
     links = [path for path in LOG_LINKS.iterdir() if path.is_symlink()]
     return [path for path in links if any(path.readlink().is_relative_to(state) for state in states)]
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Another containerd or kubelet of this machine may have things there: a folder with anything in it stays."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _remove(folder: Path) -> None:

@@ -54,7 +54,7 @@ def build(where: layout.Layout, progress: Progress) -> Binaries:
     """Fills the cache with all that is not the cluster itself: packages, Go programs, kubectl and helm."""
     prerequisites.install_packages(where, progress)
     clients.ensure(where, progress)
-    return Binaries(*(gobinaries.ensure(program, where, progress) for program in gobinaries.ALL))
+    return Binaries(*(gobinaries.ensure(program, where, progress) for program in gobinaries.NEEDED_TO_START))
 
 
 def up(where: layout.Layout, progress: Progress) -> None:

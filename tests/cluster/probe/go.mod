@@ -1,0 +1,3 @@
+module firsttoken.dev/tests/cluster/probe
+
+go 1.24.0
