@@ -22,6 +22,7 @@ class Condition(StatusModel):
     type: Annotated[str, Field(max_length=64)]
     """One of `firsttoken_api.reasons.ConditionType`."""
     status: ConditionStatus
+    """Whether it holds."""
     reason: Annotated[str, Field(min_length=1, max_length=64)]
     """One of `firsttoken_api.reasons.Reason`."""
     message: Annotated[str, Field(max_length=1024)] = ""

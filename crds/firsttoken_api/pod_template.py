@@ -45,25 +45,37 @@ class PodTemplateSpec(SpecModel):
         Field(json_schema_extra=cel.rules(LABELS_ARE_FREE)),
         AfterValidator(lambda keys: _are_free(keys, LABELS_ARE_FREE)),
     ] = Field(default_factory=dict)
+    """More labels of the pods."""
     annotations: Annotated[
         dict[LabelKey, Annotated[str, Field(max_length=4096)]],
         Field(max_length=32, json_schema_extra=cel.rules(ANNOTATIONS_ARE_FREE)),
         AfterValidator(lambda keys: _are_free(keys, ANNOTATIONS_ARE_FREE)),
     ] = Field(default_factory=dict)
+    """More annotations of the pods."""
     node_selector: LabelMap = Field(default_factory=dict)
+    """Labels that a node must have."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
+    """Taints that the pods tolerate."""
     affinity: Affinity | None = None
+    """Placement, as in any pod."""
     topology_spread_constraints: Annotated[tuple[TopologySpreadConstraint, ...], Field(max_length=8)] = ()
+    """How replicas are spread over zones or nodes."""
     priority_class_name: Name | None = None
+    """PriorityClass of the pods."""
     runtime_class_name: Name | None = None
+    """RuntimeClass of the pods."""
     scheduler_name: Name | None = None
+    """Scheduler of the pods."""
     image_pull_secrets: Annotated[tuple[LocalReference, ...], Field(max_length=8)] = ()
+    """Secrets for pulling images, beside those of the installation."""
     service_account_name: Name | None = None
     """Absent: the namespace's default. Its token is never mounted."""
     fs_group: Annotated[int, Field(ge=1, le=4_294_967_295)] | None = None
+    """Group that owns the volumes. Absent: 10001."""
     supplemental_groups: Annotated[
         tuple[Annotated[int, Field(ge=1, le=4_294_967_295)], ...], Field(max_length=16)
     ] = ()
+    """More groups of the processes."""
     volumes: Annotated[tuple[Volume, ...], Field(max_length=16, json_schema_extra=cel.list_map("name"))] = ()
     """More volumes of the pod."""
     volume_mounts: Annotated[

@@ -18,9 +18,13 @@ class Replicas(StatusModel):
     total: Count = 0
     """Pods that exist and are not ending; `/scale` reports it."""
     desired: Count = 0
+    """Pods that are wanted."""
     ready: Count = 0
+    """Pods that answer."""
     pending: Count = 0
+    """Pods that are not ready yet."""
     draining: Count = 0
+    """Pods that finish their requests before they end."""
     stuck: Count = 0
     """Pods that cannot start; the condition Schedulable or Progressing says why."""
 
@@ -31,16 +35,22 @@ class Resolved(StatusModel):
     model_revision: Text = ""
     """`sha256:<hex>` of the model's content; every pod serves exactly that."""
     image: Text = ""
+    """The engine image as rendered."""
     max_model_len: Count | None = None
+    """Longest context in tokens that the engines report."""
     kv_blocks: Count | None = None
+    """KV blocks of one engine."""
     architecture: Text = ""
+    """The model's architecture."""
     source: Text = ""
+    """The source that was resolved."""
 
 
 class OptimizationStatus(StatusModel):
     """What became of one flag."""
 
     name: Annotated[str, Field(max_length=40)]
+    """The flag."""
     requested: Annotated[str, Field(max_length=16)]
     """Disabled, Gated or Forced; Default where the spec does not list the flag."""
     effective: bool
@@ -48,6 +58,7 @@ class OptimizationStatus(StatusModel):
     reason: Annotated[str, Field(max_length=64)]
     """One of `firsttoken_api.reasons.Reason`."""
     message: Text = ""
+    """What to do, where there is something to do."""
     verdict_ref: Annotated[str, Field(max_length=253)] | None = None
     """The RegressionEval that judged the flag."""
 
@@ -86,25 +97,30 @@ class ScalingStatus(StatusModel):
     """What the scaler last did."""
 
     last_decision: Text = ""
+    """What was decided, and why."""
     learned: Text = ""
+    """What the scaler measured of this model."""
 
 
 class InferenceServiceStatus(StatusModel):
     """What is in force."""
 
     observed_generation: Count = 0
+    """Generation of the spec that this status is about."""
     selector: Text = ""
     """Label selector of the serving pods, for `/scale`."""
     replicas: Replicas = Replicas()
     conditions: Annotated[
         tuple[Condition, ...], Field(max_length=24, json_schema_extra=cel.list_map("type"))
     ] = ()
+    """What is the case, and why."""
     resolved: Resolved | None = None
     flags: Annotated[str, Field(max_length=64)] = ""
     """Summary for the column FLAGS: flags in force out of flags wanted, for example `3/3`."""
     optimizations: Annotated[
         tuple[OptimizationStatus, ...], Field(max_length=32, json_schema_extra=cel.list_map("name"))
     ] = ()
+    """What became of each flag."""
     flag_generation: FlagGeneration | None = None
     revisions: Revisions | None = None
     slo: SloStatus | None = None

@@ -1,5 +1,8 @@
+import ast
 import re
+from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from firsttoken_api import exposition, metrics
@@ -42,3 +45,24 @@ def test_a_process_can_export_its_rows() -> None:
         text = generate_latest(registry).decode()
         for metric in metrics.of(owner):
             assert f"# TYPE {metric.exposed_name} {metric.kind.value}" in text
+
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = {
+    Owner.ENGINE: ROOT / "runtime/firsttoken_runtime",
+    Owner.SIDECAR: ROOT / "operator/firsttoken_sidecar",
+    Owner.OPERATOR: ROOT / "operator/firsttoken_operator",
+}
+
+
+@pytest.mark.parametrize("owner", Owner)
+def test_every_row_is_exported_by_its_process(owner: Owner) -> None:
+    used = {
+        node.attr
+        for path in FOLDERS[owner].rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    rows = {name for name, row in vars(metrics).items() if row in metrics.of(owner)}
+    assert len(rows) == len(metrics.of(owner))
+    assert rows - used == set()
