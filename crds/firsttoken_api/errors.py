@@ -7,6 +7,7 @@
         ├── UnauthorizedError       401
         ├── UnknownModelError       404
         ├── UnknownRouteError       404
+        ├── RequestTimeoutError     408
         ├── RequestTooLargeError    413
         ├── TooManyRequestsError    429, with Retry-After
         ├── InternalError           500
@@ -114,6 +115,14 @@ class UnknownRouteError(ApiError):
     status = 404
     type = "invalid_request_error"
     code = "unknown_url"
+
+
+class RequestTimeoutError(ApiError):
+    """The client stopped sending in the middle of its request."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
 
 
 class RequestTooLargeError(ApiError):
