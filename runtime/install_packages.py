@@ -1,8 +1,8 @@
 """Puts the engine's locked packages into an image: used by runtime/Dockerfile, standard library only.
 
-For CPUs there are two ways. With an index that serves torch's CPU build, torch comes from there in the locked
-version, and everything else from the lock with its hash. Without one the locked CUDA build is installed, and what
-only a GPU loads (`cpu-image.exclude`) is removed again before the layer is written.
+For CPUs there are two ways. With an index that serves torch's CPU build, torch comes from there in the
+locked version, and everything else from the lock with its hash. Without one the locked CUDA build is
+installed, and what only a GPU loads (`cpu-image.exclude`) is removed again before the layer is written.
 """
 
 import argparse
@@ -25,8 +25,10 @@ def patterns(text: str) -> list[str]:
 
 
 def prune(site: Path, excluded: list[str]) -> int:
-    """Removes what matches from `site`; returns how many files and folders. A pattern that matches nothing is an
-    error: the packages have changed, and the list has to follow."""
+    """Removes what matches from `site`; returns how many files and folders.
+
+    A pattern that matches nothing ends the program: the packages have changed, and the list has to follow.
+    """
     removed = 0
     for pattern in excluded:
         found = sorted(site.glob(pattern))

@@ -1,7 +1,7 @@
 """Puts images together from parts. Pure.
 
-The last stages of our Dockerfiles copy files and state settings, nothing else, so the layer they make is the same
-on every base: it is built once on nothing, and laid over the heavy layers here.
+The last stages of our Dockerfiles copy files and state settings, nothing else, so the layer they make is the
+same on every base: it is built once on nothing, and laid over the heavy layers here.
 """
 
 from images import layout

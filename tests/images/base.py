@@ -35,7 +35,13 @@ def ensure(builder: buildah.Buildah, scratch: Path, report: steps.Report, proces
     with report.step("base image"), tempfile.TemporaryDirectory(dir=scratch) as temporary:
         folder = Path(temporary)
         root = folder / "rootfs"
-        command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, root]
+        command: steps.Command = [
+            "debootstrap",
+            "--variant=minbase",
+            f"--include={','.join(PACKAGES)}",
+            SUITE,
+            root,
+        ]
         processes.run(command, builder.log, timeout_s=900)
         _tidy(root)
         processes.run(["tar", "-C", root, "-cf", folder / "rootfs.tar", "."], builder.log, timeout_s=300)

@@ -1,4 +1,4 @@
-"""From the checkout to three images that can be loaded: heavy layers from the cache, thin ones built by buildah."""
+"""From the checkout to three images: heavy layers from the cache, thin ones built by buildah."""
 
 import shutil
 from collections.abc import Mapping

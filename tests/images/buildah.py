@@ -1,4 +1,4 @@
-"""buildah with a store of its own in the cache, so that it never meets the images of the person at the machine."""
+"""buildah with a store of its own in the cache: it never meets the images of the person at the machine."""
 
 import shutil
 import subprocess
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from local import steps
 
-# Where Debian keeps the certificates it trusts; a machine behind an inspecting proxy has its own in there, and an
-# install inside a build has to trust the same.
+# Where Debian keeps the certificates it trusts; a machine behind an inspecting proxy has its own in there,
+# and an install inside a build has to trust the same.
 CERTIFICATES = Path("/etc/ssl/certs")
 
 
@@ -63,5 +63,5 @@ class Buildah:
     def _global(self) -> Sequence[str]:
         program = shutil.which("buildah")
         if program is None:
-            raise steps.StepFailed("buildah is not installed: run `make setup` as root")
+            raise steps.StepError("buildah is not installed: run `make setup` as root")
         return [program, "--root", str(self.root), "--runroot", str(self.runroot)]

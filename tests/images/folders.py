@@ -1,7 +1,7 @@
 """A folder of installed packages as an image layer: the same folder always gives the same bytes.
 
-Owners and times are fixed, names are sorted. Nothing is written to disk: the layer goes to whoever reads it, once
-to be hashed and once more when it is loaded.
+Owners and times are fixed, names are sorted. Nothing is written to disk: the layer goes to whoever reads it,
+once to be hashed and once more when it is loaded.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import io
 import os
 import tarfile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 Buffer = Any  # collections.abc.Buffer of Python 3.12
 
@@ -42,10 +42,9 @@ class Hasher:
 
 def write_layer(folder: Path, prefix: str, out: Writer) -> None:
     """Writes `folder` as an uncompressed tar stream whose members lie below `prefix` (no leading slash)."""
-    stream = _Stream(out)
-    with tarfile.open(
-        fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT, bufsize=COPY_BYTES, copybufsize=COPY_BYTES
-    ) as tar:
+    stream = cast(IO[bytes], _Stream(out))
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT, bufsize=COPY_BYTES) as tar:
+        tar.copybufsize = COPY_BYTES  # type: ignore[attr-defined]
         parents = prefix.split("/")
         for depth in range(1, len(parents) + 1):
             tar.addfile(_member("/".join(parents[:depth]), tarfile.DIRTYPE, 0o755))

@@ -1,7 +1,7 @@
 """What each part of an image is made from, as keys: equal inputs, equal key, nothing to build.
 
-Pure but for reading the files. A tag made from content means that pods get the new code whenever there is some,
-and that a name never stands for two contents.
+Pure but for reading the files. A tag made from content means that pods get the new code whenever there is
+some, and that a name never stands for two contents.
 """
 
 import hashlib

@@ -14,7 +14,7 @@ IMPORT_TIMEOUT_S = 900.0
 
 
 def load(built: build.Built, log: Path, report: steps.Report, processes: steps.Processes) -> None:
-    """Makes the three images usable by pods of the running cluster. Raises StepFailed."""
+    """Makes the three images usable by pods of the running cluster. Raises StepError."""
     socket = cluster_layout.of_checkout().containerd_socket
     ctr = ["ctr", "--address", str(socket), "--namespace", cluster_images.NAMESPACE]
     present = set(_ask(*ctr, "images", "list", "--quiet"))
@@ -48,5 +48,5 @@ def _feed(
 def _ask(*command: str) -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode != 0:
-        raise steps.StepFailed(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+        raise steps.StepError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
     return done.stdout.split()

@@ -1,9 +1,10 @@
 """The heavy layer of each image: its locked packages, made once per lock.
 
-Operator and sidecar: the stage `…-dependencies` of operator/Dockerfile, built by buildah. The engine's packages are
-gigabytes, and inside a build they would be unpacked, committed and copied again; here they are installed from the
-same lock with the same hashes into a folder of the cache (files shared with the installer's own cache), pruned by
-the same list and script as in runtime/Dockerfile, and that folder is the layer.
+Operator and sidecar: the stage `…-dependencies` of operator/Dockerfile, built by buildah. The engine's
+packages are gigabytes, and inside a build they would be unpacked, committed and copied again; here they are
+installed from the same lock with the same hashes into a folder of the cache (files shared with the
+installer's own cache), pruned by the same list and script as in runtime/Dockerfile, and that folder is the
+layer.
 """
 
 import shutil
@@ -19,7 +20,7 @@ INSTALL_TIMEOUT_S = 1800.0
 def ensure(
     role: str, root: Path, store: layout.Layout, builder: buildah.Buildah, uv: Path, report: steps.Report
 ) -> layout.Image:
-    """The image of `role`'s packages on the base image. Raises StepFailed."""
+    """The image of `role`'s packages on the base image. Raises StepError."""
     key = inputs.packages_key(root, role, base.key())
     record = store.folder.parent / "packages" / f"{role}-{key}.json"
     if record.exists():
@@ -68,14 +69,14 @@ def _install(root: Path, folder: Path, builder: buildah.Buildah, uv: Path) -> No
     if folder.exists():
         shutil.rmtree(folder)
     run, log = builder.processes.run, builder.log
-    install = [uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-    version = ["--python-version", base.PYTHON_VERSION, "--target", folder]
+    install: steps.Command = [uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+    version: steps.Command = ["--python-version", base.PYTHON_VERSION, "--target", folder]
     run([*install, *version, "-r", root / "requirements/runtime.lock"], log, INSTALL_TIMEOUT_S)
     script = root / "runtime/install_packages.py"
     run([sys.executable, script, "prune", folder, root / "runtime/cpu-image.exclude"], log, 120)
     if f"{sys.version_info.major}.{sys.version_info.minor}" == base.PYTHON_VERSION:
-        # Another version's bytecode would be ignored; without any, an engine takes some seconds longer to start.
-        compile_all = [
+        # Another version's bytecode would be ignored; without any, an engine takes seconds longer to start.
+        compile_all: steps.Command = [
             sys.executable,
             "-m",
             "compileall",

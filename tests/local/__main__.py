@@ -10,7 +10,7 @@ from collections.abc import Callable
 from cluster import layout, prerequisites
 from cluster.errors import ClusterError
 from cluster.progress import Progress
-from local import environment, paths, requirements, steps
+from local import answer, cache, check, environment, paths, requirements, steps, tools, up
 
 Command = Callable[[paths.Paths, steps.Report, steps.Processes], int]
 
@@ -26,7 +26,73 @@ def lock(where: paths.Paths, report: steps.Report, processes: steps.Processes) -
     return 0
 
 
-COMMANDS: dict[str, Command] = {"setup": setup, "lock": lock}
+def start(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:
+    prerequisites.install_packages(layout.of_checkout(), Progress())
+    text = up.up(where, report, processes)
+    print(NEXT.format(question=answer.QUESTION, answer=text, url=answer.URL, body=answer.body().decode()))
+    report.say("everything is up")
+    return 0
+
+
+def stop(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:
+    up.down(where, report, processes)
+    return 0
+
+
+def status(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:
+    if not up.is_running(where, processes):
+        print("the cluster of this checkout is not running; `make up` starts it")
+        return 3
+    print(tools.run(where, "kubectl", "get", "infsvc,pods", "--all-namespaces"))
+    return 0
+
+
+def lint(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:
+    environment.ensure(where, report, processes)
+    check.lint(where, report, processes)
+    return 0
+
+
+def test(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:
+    prerequisites.install_packages(layout.of_checkout(), Progress())
+    return check.on_cluster(where, report, processes, ["tests"], with_lint=True)
+
+
+def e2e(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:
+    prerequisites.install_packages(layout.of_checkout(), Progress())
+    return check.on_cluster(where, report, processes, ["tests/e2e"], with_lint=False)
+
+
+def clean_cache(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:
+    cache.clean(where, report)
+    return 0
+
+
+COMMANDS: dict[str, Command] = {
+    "setup": setup,
+    "lock": lock,
+    "up": start,
+    "down": stop,
+    "status": status,
+    "lint": lint,
+    "unit": check.unit,
+    "test": test,
+    "e2e": e2e,
+    "clean-cache": clean_cache,
+}
+
+NEXT = """
+{question}
+    {answer}
+
+Go on with:
+    export KUBECONFIG=$PWD/.cluster/kubeconfig PATH=$PWD/.cluster/bin:$PATH
+    kubectl get infsvc
+    kubectl describe infsvc chat
+    kubectl scale infsvc chat --replicas=2
+    curl {url} -H 'Content-Type: application/json' -d '{body}'
+    make down
+"""
 
 
 def main(arguments: list[str]) -> int:
@@ -40,7 +106,7 @@ def main(arguments: list[str]) -> int:
     try:
         with report.heartbeat():
             return COMMANDS[arguments[0]](paths.here(), report, processes)
-    except steps.StepFailed as failure:
+    except steps.StepError as failure:
         print(f"\n{arguments[0]} failed: {failure}", file=sys.stderr)
         return 1
     except ClusterError as failure:

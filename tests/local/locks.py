@@ -13,7 +13,7 @@ from local import steps
 def exclusive(file: Path, timeout_s: float, every_s: float = 0.2) -> Iterator[None]:
     """Holds the lock `file`. The kernel frees it when its holder dies, so a killed run blocks nobody.
 
-    Raises StepFailed when another process holds it for longer than `timeout_s`.
+    Raises StepError when another process holds it for longer than `timeout_s`.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as stream:
@@ -24,6 +24,6 @@ def exclusive(file: Path, timeout_s: float, every_s: float = 0.2) -> Iterator[No
                 break
             except BlockingIOError as error:
                 if time.monotonic() > deadline_s:
-                    raise steps.StepFailed(f"another run has held {file} for {timeout_s:.0f} s") from error
+                    raise steps.StepError(f"another run has held {file} for {timeout_s:.0f} s") from error
                 time.sleep(every_s)
         yield

@@ -1,11 +1,12 @@
 """`make lock`: every lock file, resolved once for all platforms, with hashes and without any address.
 
-`dev.lock` is the whole; the locks of the images are cut from it, so that an image never has another version of a
-package than the tests had.
+`dev.lock` is the whole; the locks of the images are cut from it, so that an image never has another version
+of a package than the tests had.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from local import steps
 from local.paths import Paths
@@ -63,7 +64,7 @@ def write(paths: Paths, uv: Path, report: steps.Report, processes: steps.Process
     for lock in ALL:
         requirement = lock.requirement
 
-        def feed(stream: "steps.IO[bytes]", text: str = requirement) -> None:
+        def feed(stream: IO[bytes], text: str = requirement) -> None:
             stream.write(text.encode())
 
         with report.step(lock.name):

@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+Command = list[str | Path]
+
 TAIL_LINES = 25
 HEARTBEAT_S = 15.0
 
 
-class StepFailed(Exception):
+class StepError(Exception):
     """A step did not succeed; the message is ready to be shown to a person."""
 
 
@@ -31,7 +33,7 @@ class Report:
         self._clock = clock
         self._start_s = clock()
         self._lock = threading.Lock()
-        self._running: dict[str, float] = {}
+        self._running: dict[str, tuple[float, Path | None]] = {}
         self.durations_s: dict[str, float] = {}
 
     def say(self, text: str) -> None:
@@ -40,11 +42,14 @@ class Report:
             self._out.flush()
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Times what happens inside; says so at the start, and at the end with the duration."""
+    def step(self, name: str, log: Path | None = None) -> Iterator[None]:
+        """Times what happens inside; says so at the start, and at the end with the duration.
+
+        With `log`, the heartbeat shows its last line.
+        """
         started_s = self._clock()
         with self._lock:
-            self._running[name] = started_s
+            self._running[name] = (started_s, log)
         self.say(f"{name} ...")
         try:
             yield
@@ -69,12 +74,12 @@ class Report:
         def beat() -> None:
             while not stop.wait(every_s):
                 with self._lock:
+                    running = dict(self._running)
+                if running:
                     now_s = self._clock()
-                    names = ", ".join(
-                        f"{name} ({now_s - since:.0f} s)" for name, since in self._running.items()
+                    self.say(
+                        "still at work: " + ", ".join(_progress(now_s, *each) for each in running.items())
                     )
-                if names:
-                    self.say(f"still at work: {names}")
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
@@ -83,6 +88,12 @@ class Report:
         finally:
             stop.set()
             thread.join()
+
+
+def _progress(now_s: float, name: str, since: tuple[float, Path | None]) -> str:
+    started_s, log = since
+    last = tail(log, lines=1).strip() if log is not None and log.exists() else ""
+    return f"{name} ({now_s - started_s:.0f} s{': ' + last[:80] if last else ''})"
 
 
 class Processes:
@@ -105,8 +116,8 @@ class Processes:
     ) -> None:
         """Runs `command` with all output appended to `log`. `feed` writes its standard input.
 
-        Raises StepFailed when the command cannot be started, ends with a status that is not `accepted`, or takes
-        longer than `timeout_s`.
+        Raises StepError when the command cannot be started, ends with a status that is not `accepted`, or
+        takes longer than `timeout_s`.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         argv = [str(part) for part in command]
@@ -117,18 +128,18 @@ class Processes:
             try:
                 child = self._start(argv, out, env, cwd, piped=feed is not None)
             except OSError as error:
-                raise StepFailed(f"cannot run {argv[0]}: {error.strerror}") from error
+                raise StepError(f"cannot run {argv[0]}: {error.strerror}") from error
             try:
                 broken = self._feed(child, feed)
                 child.wait(timeout=timeout_s)
             except subprocess.TimeoutExpired as error:
-                raise StepFailed(
+                raise StepError(
                     self._failure(f"took longer than {timeout_s:.0f} s", argv, log, start_of_output)
                 ) from error
             finally:
                 self._end(child)
         if child.returncode not in accepted or broken:
-            raise StepFailed(
+            raise StepError(
                 self._failure(f"ended with status {child.returncode}", argv, log, start_of_output)
             )
 
@@ -145,7 +156,7 @@ class Processes:
     ) -> "subprocess.Popen[bytes]":
         with self._lock:
             if self._stopped:
-                raise StepFailed("stopped, because another step failed")
+                raise StepError("stopped, because another step failed")
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
@@ -206,7 +217,7 @@ def side_by_side(processes: Processes, *tasks: Callable[[], None]) -> None:
     def guarded(task: Callable[[], None]) -> None:
         try:
             task()
-        except BaseException as error:  # handed to the caller below, from whatever thread it came
+        except BaseException as error:  # noqa: BLE001 - handed to the caller below, whatever it is
             with lock:
                 errors.append(error)
             processes.stop()

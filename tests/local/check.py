@@ -1,0 +1,96 @@
+"""`make lint`, `make unit`, `make e2e` and `make test`: what has to pass."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import IO
+
+from local import environment, steps, up
+from local.paths import Paths
+
+LINT_TIMEOUT_S = 600.0
+UNIT_TIMEOUT_S = 1200.0
+ALL_TIMEOUT_S = 3600.0
+KEEP = "KEEP"
+
+
+def lint(where: Paths, report: steps.Report, processes: steps.Processes) -> None:
+    """Style, format, types and import rules. Raises StepError with the tool's own words."""
+    programs = where.venv / "bin"
+    checks: dict[str, steps.Command] = {
+        "ruff check": [programs / "ruff", "check", "."],
+        "ruff format": [programs / "ruff", "format", "--check", "."],
+        "mypy": [programs / "mypy"],
+        "import rules": [programs / "lint-imports"],
+    }
+    for name, command in checks.items():
+        with report.step(name):
+            processes.run(command, where.steps / "lint.log", LINT_TIMEOUT_S, cwd=where.checkout)
+
+
+def pytest(where: Paths, arguments: Sequence[str], timeout_s: float) -> tuple[int, str]:
+    """Runs pytest, showing its output as it comes but for its closing line; (status, closing line)."""
+    child = subprocess.Popen(
+        [str(where.python), "-m", "pytest", *arguments],
+        cwd=where.checkout,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        text=True,
+        errors="replace",
+    )
+    assert child.stdout is not None
+    alarm = threading.Timer(timeout_s, child.kill)
+    alarm.start()
+    try:
+        closing = show(child.stdout, sys.stdout)
+        status = child.wait()
+    finally:
+        alarm.cancel()
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+    if status < 0:
+        raise steps.StepError(f"pytest was ended after {timeout_s:.0f} s")
+    return status, closing
+
+
+def show(lines: IO[str], out: IO[str]) -> str:
+    """Copies `lines` to `out` but for the last one, which is returned."""
+    held = ""
+    for line in lines:
+        out.write(held)
+        out.flush()
+        held = line
+    return held.rstrip("\n")
+
+
+def unit(where: Paths, report: steps.Report, processes: steps.Processes) -> int:
+    environment.ensure(where, report, processes)
+    status, closing = pytest(where, ["-m", "not e2e"], UNIT_TIMEOUT_S)
+    print(closing)
+    return status
+
+
+def on_cluster(
+    where: Paths, report: steps.Report, processes: steps.Processes, tests: Sequence[str], with_lint: bool
+) -> int:
+    """Brings everything up, runs `tests`, and takes the cluster down when it was not running before.
+
+    The closing line of pytest comes last, so that whoever reads the end of the output sees the result. With
+    KEEP=1 in the environment the cluster stays.
+    """
+    keep = up.is_running(where, processes) or os.environ.get(KEEP) == "1"
+    closing = ""
+    try:
+        checks = (lambda: lint(where, report, processes)) if with_lint else None
+        report.say(f"the model says: {up.up(where, report, processes, then=checks)}")
+        status, closing = pytest(where, tests, ALL_TIMEOUT_S)
+    finally:
+        if not keep:
+            up.down(where, report, steps.Processes())
+    print(closing, flush=True)
+    return status
