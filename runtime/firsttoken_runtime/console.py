@@ -59,7 +59,7 @@ class Started:
         return [
             ("URL", self.url),
             ("Operations", f"{self.ops_url}/readyz, /livez, /metrics, /state"),
-            ("Model", f"{self.served_name} ({ready.architecture}) from {self.source}, {self.load_s:.1f} s"),
+            ("Model", f"{self.served_name} ({ready.architecture}) from {self.source}, loaded in {self.load_s:.1f} s"),
             ("Device", ready.device),
             ("Number format", f"{ready.dtype}: {ready.dtype_reason}"),
             (

@@ -25,7 +25,7 @@ DEFAULT_TTFT_P95_S = 0.5
 class OptionError(UserError):
     """A value that cannot be used; the message starts with the option's name."""
 
-    def __init__(self, option: str, message: str, reason: str = "InvalidOption") -> None:
+    def __init__(self, option: str, message: str, reason: str = Reason.ENGINE_FAILED) -> None:
         super().__init__(" ".join(f"{option}: {message}".split()))  # one line, whatever the cause wrote
         self.option = option
         self.reason = reason

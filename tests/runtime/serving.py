@@ -1,6 +1,7 @@
 """A server with a fake engine on a free loopback port, for the tests of everything above the engine."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -32,12 +33,29 @@ class Served:
         ) as response:
             return response.status, await response.json()
 
+    async def state(self) -> dict:
+        async with self.session.get(f"{self.ops_url}/state") as response:
+            return await response.json()
+
+    async def is_busy(self) -> bool:
+        return bool((await self.state())["running"])
+
+    async def is_idle(self) -> bool:
+        return not await self.is_busy()
+
     async def events(self, path: str, body: dict) -> list[str]:
         """The `data:` payloads and comments of a stream, in order."""
         async with self.session.post(f"{self.url}{path}", json=body | {"stream": True}) as response:
             assert response.status == 200, await response.text()
             text = (await response.read()).decode()
         return [part.removeprefix("data: ") for part in text.split("\n\n") if part]
+
+
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 5.0) -> None:
+    """Wait for a condition that nobody announces."""
+    async with asyncio.timeout(timeout_s):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from runtime import byte_text, fake_engine
-from runtime.serving import Served, serving
+from runtime.serving import Served, serving, until
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -27,11 +27,6 @@ async def served() -> AsyncIterator[Served]:
     """One server for all tests that leave it as it was."""
     async with serving(fake_engine.Script(token_s=0.002)) as running:
         yield running
-
-
-async def _running(served: Served) -> int:
-    async with served.session.get(f"{served.ops_url}/state") as response:
-        return (await response.json())["running"]
 
 
 async def test_whole_answers(served: Served):
@@ -80,11 +75,7 @@ async def test_a_stop_string_ends_the_answer_and_frees_the_engine(served: Served
     choice = body["choices"][0]
     assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == ("abc", "stop", "de")
     assert body["usage"]["completion_tokens"] == 5
-    for _ in range(100):
-        if await _running(served) == 0:
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("the sequence was not aborted")
+    await until(served.is_idle)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ With an ops port the API is alone on its port and everything else is on the othe
 on loopback). Without one the reads of the ops endpoints are on the API port; the write is nowhere.
 """
 
+import os
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -62,5 +63,6 @@ async def listen(app: web.Application, host: str, port: int) -> Listener:
         await web.TCPSite(runner, host, port).start()
     except OSError as error:
         await runner.cleanup()
-        raise PortTakenError(port, f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise PortTakenError(port, f"cannot listen on {host}:{port}: {why.lower()}") from error
     return Listener(runner, runner.addresses[0][1])

@@ -114,7 +114,7 @@ class EngineClient:
         self._sequences: dict[int, Sequence] = {}
         self._next_id = 1
         self._flags_lock = asyncio.Lock()
-        self._flags_answer: asyncio.Future[core.FlagsApplied] | None = None
+        self._flags_asked: tuple[int, str, asyncio.Future[core.FlagsApplied]] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._process: asyncio.subprocess.Process | None = None
         self._closing = False
@@ -233,17 +233,18 @@ class EngineClient:
         if self.life.phase is Phase.FAILED:
             raise errors.UnavailableError(f"the engine is not running: {self.life.error}")
 
-    async def set_flags(self, settings_json: bytes) -> FlagsState:
+    async def set_flags(self, settings: HotSettings) -> FlagsState:
         """Switch hot settings at a step boundary; returns what is in force then.
 
         Raises BadRequestError with the engine's reason, UnavailableError if it does not answer in time.
         """
         async with self._flags_lock:
             self.check_ready()
-            self._flags_answer = asyncio.get_running_loop().create_future()
+            answered: asyncio.Future[core.FlagsApplied] = asyncio.get_running_loop().create_future()
+            self._flags_asked = (settings.generation, settings.content_hash(), answered)
             try:
-                self._send(core.SetFlags(settings_json=settings_json))
-                answer = await asyncio.wait_for(self._flags_answer, FLAGS_TIMEOUT_S)
+                self._send(core.SetFlags(settings_json=settings.model_dump_json().encode()))
+                answer = await asyncio.wait_for(answered, FLAGS_TIMEOUT_S)
             except zmq.Again as error:
                 raise errors.UnavailableError("the engine is gone") from error
             except TimeoutError as error:
@@ -251,7 +252,7 @@ class EngineClient:
                     f"the engine has not switched within {FLAGS_TIMEOUT_S:.0f} s"
                 ) from error
             finally:
-                self._flags_answer = None
+                self._flags_asked = None
         if answer.error:
             raise errors.BadRequestError(answer.error, param="flags")
         return self.flags
@@ -340,8 +341,12 @@ class EngineClient:
             self.flags = self.flags.model_copy(update={"error": answer.error})
         else:
             self.flags = FlagsState(generation=answer.generation, hash=answer.hash, enabled=answer.enabled)
-        if self._flags_answer is not None and not self._flags_answer.done():
-            self._flags_answer.set_result(answer)
+        if self._flags_asked is None:
+            return
+        generation, content_hash, answered = self._flags_asked
+        # A late answer to a switch that was given up must not stand for the next one.
+        if (answer.generation, answer.hash) == (generation, content_hash) and not answered.done():
+            answered.set_result(answer)
 
     async def _await_exit(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()

@@ -53,5 +53,5 @@ class Ops:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"])
             raise errors.BadRequestError(f"{where}: {first['msg']}", param=where or None) from error
-        state = await self._service.client.set_flags(settings.model_dump_json().encode())
+        state = await self._service.client.set_flags(settings)
         return http.json_response(state.model_dump(mode="json"))

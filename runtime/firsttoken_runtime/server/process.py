@@ -23,6 +23,8 @@ from firsttoken_runtime.settings import OptionError, ServeSettings
 
 log = logging.getLogger(__name__)
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 # Which option a person changes when a model cannot be loaded for this reason.
 OPTION_OF_REASON = {
     Reason.NOT_ENOUGH_MEMORY: "--max-model-len",
@@ -45,7 +47,7 @@ async def serve(settings: ServeSettings, *, engine_module: str = ENGINE_MODULE) 
     """Serve until a signal. Raises OptionError when it cannot start, with the reason for the operator."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         loop.add_signal_handler(number, stop.set)
     started_at_s = time.monotonic()
     async with AsyncExitStack() as stack:
@@ -65,6 +67,8 @@ async def serve(settings: ServeSettings, *, engine_module: str = ENGINE_MODULE) 
         except LoadError as error:
             raise OptionError(_option(error.reason), str(error), error.reason) from error
         await stop.wait()
+        for number in SIGNALS:  # a second signal ends it at once
+            loop.remove_signal_handler(number)
         log.info("ending: open requests have %.0f s", app.SHUTDOWN_TIMEOUT_S)
 
 
