@@ -248,13 +248,31 @@ def _message(body: str | bytes | None) -> str:
     return str(status.get("message", "")) if isinstance(status, dict) else ""
 
 
+def _is_in_cluster() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and not os.environ.get("KUBECONFIG")
+
+
+def current_namespace() -> str:
+    """The namespace of the kubeconfig's context; `default` where none is named."""
+    if _is_in_cluster():
+        return "default"
+    try:
+        _, active = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
+    except config.ConfigException:
+        return "default"
+    return str((active.get("context") or {}).get("namespace") or "default")
+
+
 @asynccontextmanager
 async def connect() -> AsyncIterator[Client]:
-    """A client from the pod's service account, or outside a cluster from KUBECONFIG."""
+    """A client from the pod's service account, or outside from KUBECONFIG. ApiError without either."""
     configuration = official.Configuration()
-    if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
+    if _is_in_cluster():
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:
-        await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        try:
+            await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        except config.ConfigException as error:
+            raise UnreachableError(f"no cluster: {error}; set KUBECONFIG") from error
     async with official.ApiClient(configuration) as api:
         yield Client(api)

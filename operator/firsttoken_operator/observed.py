@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from firsttoken_api import inference_service, resolved, state
+from firsttoken_api import inference_service, resolved
 from firsttoken_api.reasons import Reason
+from firsttoken_api.state import SidecarState
 from firsttoken_api.status import InferenceServiceStatus
 
 Object = dict[str, Any]
@@ -69,7 +70,7 @@ class Pod:
     mark: FlagsMark | None = None
     bump: Bump | None = None
     cause: Cause | None = None
-    state: state.SidecarState | None = None
+    state: SidecarState | None = None
     """The last answer of its sidecar; None before the first."""
     failed_scrapes: int = 0
     """Scrapes in a row without an answer."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import aiohttp
 import pydantic
 
-from firsttoken_api import names, state
+from firsttoken_api import names
+from firsttoken_api.state import SidecarState
 from firsttoken_operator import metrics
 from firsttoken_operator.store import ServiceKey
 
@@ -40,7 +41,7 @@ class Target:
 class Scraped:
     """What is known of a pod from its sidecar."""
 
-    state: state.SidecarState | None
+    state: SidecarState | None
     failures: int = 0
     """In a row, since the last answer."""
 
@@ -117,7 +118,7 @@ class Scraper:
                 self._session.get(self._url(target)) as response,
             ):
                 body = await _body(response)
-            current = Scraped(state.SidecarState.model_validate_json(body))
+            current = Scraped(SidecarState.model_validate_json(body))
         except TimeoutError:
             current = self._failed(target, before, "timeout", "no answer")
         except aiohttp.ClientError as error:
