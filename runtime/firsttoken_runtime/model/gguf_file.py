@@ -16,6 +16,22 @@ from numpy.typing import NDArray
 
 from firsttoken_runtime.model import errors
 
+_ELEMENTS_AT_ONCE = 4_000_000
+"""Dequantizing makes several temporary copies; this keeps them at some tens of MiB."""
+
+
+class Reader(gguf.GGUFReader):  # type: ignore[misc]  # the library has no types
+    """The library's reader over a plain array. Its own `memmap` spends most of opening a file in
+    bookkeeping for every one of some hundred thousand slices; the mapped bytes are the same."""
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        return self._mapped
+
+    @data.setter
+    def data(self, mapped: NDArray[np.uint8]) -> None:
+        self._mapped = np.asarray(mapped)
+
 
 @dataclass(frozen=True)
 class File:
@@ -36,14 +52,29 @@ class File:
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name to shape in PyTorch order (rows first)."""
-        return {tensor.name: tuple(int(n) for n in reversed(tensor.shape)) for tensor in self.reader.tensors}
+        return {tensor.name: _shape(tensor) for tensor in self.reader.tensors}
 
     def tensors(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
         """Each tensor dequantized to fp32, in file order, one in memory at a time."""
         for tensor in self.reader.tensors:
-            wide = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-            shape = tuple(int(n) for n in reversed(tensor.shape))
-            yield tensor.name, np.array(wide, dtype=np.float32).reshape(shape)
+            yield tensor.name, _dequantize(tensor)
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in reversed(tensor.shape))
+
+
+def _dequantize(tensor: Any) -> NDArray[np.float32]:
+    """Some rows at a time, as one long row: the library would otherwise loop over 16 rows at a time."""
+    shape = _shape(tensor)
+    rows = np.atleast_2d(tensor.data)
+    wide = np.empty((len(rows), tensor.n_elements // len(rows)), dtype=np.float32)
+    rows_at_once = max(1, _ELEMENTS_AT_ONCE // wide.shape[1])
+    for first in range(0, len(rows), rows_at_once):
+        part = slice(first, first + rows_at_once)
+        flat = gguf.quants.dequantize(rows[part].reshape(1, -1), tensor.tensor_type)
+        wide[part] = flat.reshape(-1, wide.shape[1])
+    return wide.reshape(shape)
 
 
 def open_file(path: Path) -> File:
@@ -51,6 +82,6 @@ def open_file(path: Path) -> File:
     if not path.is_file():
         raise errors.ModelNotFound(f"no such model file: {path}")
     try:
-        return File(path, gguf.GGUFReader(path, "r"))
+        return File(path, Reader(path, "r"))
     except (ValueError, IndexError, KeyError, OSError) as error:
         raise errors.ModelUnreadable(f"{path} is not a readable .gguf file: {error}") from error
