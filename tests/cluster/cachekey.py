@@ -1,4 +1,4 @@
-"""Names cache entries by what they were made from, so that a stale entry is never found and a fresh one always is."""
+"""Names cache entries by what they were made from, so no stale one is ever found."""
 
 import hashlib
 from collections.abc import Iterable

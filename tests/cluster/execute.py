@@ -1,4 +1,4 @@
-"""Runs other people's programs: always with a time limit, and with their output in the error when they fail."""
+"""Runs other people's programs, always with a time limit and with their output in the error."""
 
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The cluster's lines in iptables: two of ours, and those of kube-proxy, the kubelet and CNI plugins to remove.
+"""The cluster's lines in iptables: a few of ours, and those of kube-proxy and the kubelet to remove.
 
 Ours make pods reach the outside under the host's address and pass machines whose FORWARD chain drops by
 default (Docker sets that). Removal rewrites the tables without the cluster's lines and keeps all others.

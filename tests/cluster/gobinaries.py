@@ -1,4 +1,4 @@
-"""Builds the Go programs once and keeps them in the cache under a key of everything that decides their content.
+"""Builds the Go programs once and caches them under a key of everything that decides their content.
 
 Each program is a folder beside this file with its own go.mod. The Kubernetes one is a single binary that is
 six programs by the name it is called by: one link step instead of six, and a fifth of the size.

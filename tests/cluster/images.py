@@ -1,4 +1,4 @@
-"""containerd's image store: import archives, ask what is there, and drop containers an earlier run left in it.
+"""containerd's image store: import archives, ask what is there, drop containers an earlier run left.
 
 The store is shared by runs and checkouts. Kubernetes sees images of the namespace `k8s.io` only.
 """

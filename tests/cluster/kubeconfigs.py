@@ -1,4 +1,4 @@
-"""Kubeconfig files, written as JSON (which is YAML) with keys inside, so that one file is all a client needs."""
+"""Kubeconfig files, as JSON (which is YAML) with the keys inside, so that one file is all a client needs."""
 
 import base64
 import json

@@ -28,7 +28,7 @@ SHARED_FOLDERS = (
 
 
 def clear(where: layout.Layout) -> int:
-    """Clears what the active or a killed run left, of this and of the recorded checkout; processes it ended."""
+    """Clears what a run of this or of the recorded checkout left; how many processes it ended."""
     active = record.read(where.run)
     states = _states(where, active)
     ended = cgroups.kill_members()
@@ -90,7 +90,7 @@ def _log_links(states: list[Path]) -> list[Path]:
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
-    """Another containerd or kubelet of this machine may have things there: a folder with anything in it stays."""
+    """A folder with anything in it stays: another containerd or kubelet of this machine may use it."""
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()

@@ -4,7 +4,6 @@ Every `up` starts from an empty etcd. A cluster that runs, is healthy and was st
 left alone; anything else of it, or of another checkout, is cleared first.
 """
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +123,7 @@ DAEMONS = (
 
 
 def _fingerprint(where: layout.Layout, binaries: Binaries) -> str:
-    """Changes when a binary, a command line or a configuration does, so that `up` never keeps an outdated run."""
+    """Changes when a binary, command line or configuration does: `up` never keeps an outdated run."""
     words = [str(binaries), configs.containerd(where), configs.cni(where), configs.kubelet(where)]
     words += [configs.audit_policy(), configs.corefile(where), str(dns.objects())]
     return cachekey.of([], [*words, *(str(daemon) for daemon in _daemons(where, binaries).values())])
@@ -153,18 +152,25 @@ def _is_as_wanted(where: layout.Layout, fingerprint: str) -> bool:
 def _clear(where: layout.Layout, progress: Progress) -> None:
     active = record.read(where.run)
     if active is not None:
-        reason = next(iter(problems(where)), "healthy") if active.cluster else "killed while starting"
-        progress.say("clear", f"clearing the run of {active.cluster or 'an unknown checkout'} ({reason})")
+        progress.say(
+            "clear", f"clearing the run of {active.cluster or 'an unknown checkout'}{_why(where, active)}"
+        )
     ended = leftovers.clear(where)
     if ended:
         progress.say("clear", f"ended {ended} processes and removed what they used")
 
 
+def _why(where: layout.Layout, active: record.Record) -> str:
+    found = problems(where) if active.cluster == str(where.cluster) else []
+    return f": {found[0]}" if found else ""
+
+
 def _start(where: layout.Layout, binaries: Binaries, fingerprint: str, progress: Progress) -> None:
-    shutil.rmtree(where.logs, ignore_errors=True)
     record.write(record.Record(str(where.cluster), fingerprint, sysctls.read()), where.run)
     for folder in (where.logs, where.state, where.image_store):
         folder.mkdir(parents=True, exist_ok=True)
+    for log in [*map(where.log, DAEMONS), *where.logs.glob("audit*.log")]:
+        log.unlink(missing_ok=True)
     sysctls.raise_to_needed()
     cgroups.make()
     network.make_bridge()
@@ -182,7 +188,7 @@ def _start(where: layout.Layout, binaries: Binaries, fingerprint: str, progress:
     api_server = start("kube-apiserver")  # it waits for etcd itself
     _start_containerd(where, binaries, start, progress)
     api = Api(where.pki)
-    daemons.wait_until(api_server, api.is_ready, API_TIMEOUT_S)
+    daemons.wait_until(where, api_server, api.is_ready, API_TIMEOUT_S)
     progress.say("api server", "ready")
     kubeconfigs.write(where.kubeconfig, where.pki, pki.ADMIN)
 
@@ -192,27 +198,25 @@ def _start(where: layout.Layout, binaries: Binaries, fingerprint: str, progress:
     start("kube-proxy")
     dns.apply(api)
     coredns = start("coredns")
-    daemons.wait_until(kubelet, lambda: _is_node_ready(api), START_TIMEOUT_S)
+    daemons.wait_until(where, kubelet, lambda: _is_node_ready(api), START_TIMEOUT_S)
     progress.say("node", "Ready")
-    daemons.wait_until(coredns, dns.is_answering, START_TIMEOUT_S)
+    daemons.wait_until(where, coredns, dns.is_answering, START_TIMEOUT_S)
     progress.say("dns", "answers")
-    daemons.wait_until(manager, lambda: api.get(ACCOUNT_PATH) is not None, START_TIMEOUT_S)
-    for running in daemons.recorded(where):
-        if not running.is_alive():
-            raise ClusterError(running.name, "ended soon after its start", running.log)
+    daemons.wait_until(where, manager, lambda: api.get(ACCOUNT_PATH) is not None, START_TIMEOUT_S)
+    daemons.require_alive(where)
 
 
 def _start_containerd(
     where: layout.Layout, binaries: Binaries, start: Callable[[str], daemons.Running], progress: Progress
 ) -> None:
-    """containerd remembers containers across runs and offers them to the kubelet: forget them, then restart it."""
+    """containerd remembers containers across runs and shows them to the kubelet: they are forgotten first."""
     running = start("containerd")
-    daemons.wait_until(running, lambda: images.is_serving(where), START_TIMEOUT_S)
+    daemons.wait_until(where, running, lambda: images.is_serving(where), START_TIMEOUT_S)
     purged = images.purge_containers(where)
     if purged:
-        daemons.stop(running)
+        daemons.stop(where, running)
         running = start("containerd")
-        daemons.wait_until(running, lambda: images.is_serving(where), START_TIMEOUT_S)
+        daemons.wait_until(where, running, lambda: images.is_serving(where), START_TIMEOUT_S)
     if not images.is_loaded(where, addresses.PAUSE_IMAGE):
         packed = where.state / "pause.tar"
         archive.write(packed, addresses.PAUSE_IMAGE, binaries.pause)

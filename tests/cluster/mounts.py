@@ -30,7 +30,7 @@ def find(folders: Iterable[Path]) -> list[Path]:
 
 
 def detach(folders: Iterable[Path]) -> None:
-    """Unmounts lazily, since a dying process may still hold a file; twice, for mounts stacked on one point."""
+    """Unmounts lazily, since a dying process may hold a file; twice, for mounts stacked on one point."""
     roots = tuple(folders)
     for _ in range(2):
         found = find(roots)

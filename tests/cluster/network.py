@@ -33,7 +33,7 @@ def links() -> list[str]:
 
 
 def clear() -> None:
-    """Deletes the veth pairs, the bridge, the CNI results of our network and connections tracked to its pods."""
+    """Deletes veth pairs, the bridge, CNI results of our network and connections tracked to its pods."""
     found = links()
     for name in found:
         execute.run(["ip", "link", "delete", name], timeout_s=TIMEOUT_S, check=False)
@@ -45,7 +45,7 @@ def clear() -> None:
 
 
 def cni_results(folder: Path) -> list[Path]:
-    """Cached results of our network; those of pods' loopback interfaces name a namespace under our run folder."""
+    """Cached results of our network; those of loopback interfaces name a namespace under our run folder."""
     if not folder.is_dir():
         return []
     return [path for path in folder.iterdir() if _is_ours(path)]

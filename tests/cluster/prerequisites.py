@@ -69,7 +69,7 @@ def require_short_paths(where: layout.Layout) -> None:
     if excess > 0:
         raise ClusterError(
             "prerequisites",
-            f"the checkout's path is {excess} characters too long for the kubelet's socket {socket}: move it up",
+            f"the checkout's path is {excess} characters too long for the kubelet's socket {socket}",
         )
 
 

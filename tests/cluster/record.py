@@ -21,7 +21,7 @@ LOCK_TIMEOUT_S = 600
 
 @dataclass(frozen=True)
 class Record:
-    """The active run: its checkout's `.cluster`, what it was started from, and the kernel settings before it."""
+    """The active run: its checkout's `.cluster`, what it was started from, kernel settings before it."""
 
     cluster: str
     fingerprint: str

@@ -43,7 +43,7 @@ def read(root: Path = ROOT) -> dict[str, str]:
 
 
 def raise_to_needed(root: Path = ROOT) -> None:
-    """Loads the modules (built in on many kernels, so failing to is no failure) and raises what is too low."""
+    """Loads the modules (built into many kernels, so failing to is no failure), raises what is too low."""
     execute.run(["modprobe", "--all", "--quiet", "br_netfilter", "overlay"], timeout_s=20, check=False)
     for setting in NEEDED:
         path = root / setting.name
