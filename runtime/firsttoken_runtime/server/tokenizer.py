@@ -151,6 +151,9 @@ def from_folder(folder: Path) -> TextModel:
     if not path.is_file():
         raise errors.ModelUnreadable(f"{folder} has no tokenizer.json")
     try:
+        # The library says what is wrong with a file only as a bare Exception, so damage is found here.
+        if "model" not in _read_json(path):
+            raise errors.ModelUnreadable(f"{path} is not a tokenizer")
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
         config = _read_json(folder / "tokenizer_config.json")
         generation = _read_json(folder / "generation_config.json")

@@ -1,0 +1,59 @@
+"""The terminal chat against a server with a fake engine."""
+
+import asyncio
+import sys
+
+import pytest
+
+from firsttoken_api.errors import UserError
+from firsttoken_runtime import chat
+from runtime.fake_engine import Script
+from runtime.serving import serving
+
+
+async def _talk(url: str, typed: str, *options: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "firsttoken_runtime", "chat", url, *options),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate(typed.encode())
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_a_conversation_grows_until_it_is_cleared():
+    async with serving() as served:
+        status, out, err = await _talk(served.url, "one \n two\n/clear\nthree\n/exit\nnever\n")
+        assert (status, err) == (0, "")
+        # The fake model says its whole prompt: every message so far.
+        assert out.splitlines() == ["one", "oneonetwo", "three"]
+
+
+async def test_options_are_sent():
+    async with serving() as served:
+        _, out, _ = await _talk(served.url, "abc\n", "--system", "S", "--max-tokens", "2")
+        assert out.strip() == "Sa"
+
+
+async def test_an_unknown_model_and_a_missing_server_are_one_line():
+    async with serving() as served:
+        status, _, err = await _talk(served.url, "", "--model", "other")
+        assert (status, len(err.splitlines())) == (2, 1)
+        assert "--model: 'other' is not one of fake" in err
+    status, _, err = await _talk(served.url, "")
+    assert (status, len(err.splitlines())) == (2, 1)
+    assert "no server answers" in err
+
+
+async def test_a_broken_answer_is_said():
+    async with serving(Script(wait_s=0.3), keep_alive_s=0.1) as served:
+        for model, question, said in (
+            ("fake", "<|fail|><|wait|>", "broke off"),
+            ("other", "x", "answered 404"),
+        ):
+            messages = [{"role": "user", "content": question}]
+            with pytest.raises(UserError, match=said):
+                async for _ in chat.deltas(served.session, chat.Wish(served.url), model, messages):
+                    pass

@@ -1,0 +1,85 @@
+"""Options of `firsttoken serve`: each wrong value is one line that names its option."""
+
+from pathlib import Path
+
+import pytest
+
+from firsttoken_api import flags
+from firsttoken_api.hot_settings import HotSettings
+from firsttoken_api.runtime_spec import DType
+from firsttoken_runtime import settings
+from firsttoken_runtime.settings import OptionError
+
+
+@pytest.mark.parametrize(
+    ("call", "option"),
+    [
+        (lambda: settings.model_path("hf://org/name"), "SOURCE"),
+        (lambda: settings.model_path("/nowhere"), "SOURCE"),
+        (lambda: settings.model_path(__file__), "SOURCE"),
+        (lambda: settings.auto_or_count("--kv-blocks", "0"), "--kv-blocks"),
+        (lambda: settings.auto_or_count("--kv-blocks", "many"), "--kv-blocks"),
+        (lambda: settings.choice("--dtype", "int4", DType), "--dtype"),
+        (lambda: settings.memory_fraction("0"), "--memory-fraction"),
+        (lambda: settings.memory_fraction("nan"), "--memory-fraction"),
+        (lambda: settings.memory_fraction("lots"), "--memory-fraction"),
+        (lambda: settings.block_size(7), "--block-size"),
+        (lambda: settings.block_size(129), "--block-size"),
+        (lambda: settings.ports(70000, None), "--port"),
+        (lambda: settings.ports(8000, 8000), "--ops-port"),
+        (lambda: settings.initial_settings(None, ["kv-int8"]), "--disable"),
+        (lambda: settings.initial_settings(None, ["continuous-batching"]), "--disable"),
+        (lambda: settings.initial_settings(Path("/nowhere"), []), "--flags-file"),
+        (lambda: settings.initial_settings(Path(__file__), []), "--flags-file"),
+        (lambda: settings.initial_settings(Path("x"), ["paged-kv"]), "--disable"),
+    ],
+)
+def test_wrong_values_name_their_option(call, option):
+    with pytest.raises(OptionError) as caught:
+        call()
+    assert caught.value.option == option
+    assert str(caught.value).startswith(f"{option}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_right_values():
+    assert settings.auto_or_count("--threads", "auto") is None
+    assert settings.auto_or_count("--threads", "2") == 2
+    assert settings.memory_fraction("1") == 1.0
+    settings.ports(0, 0)
+    settings.ports(8000, 9000)
+
+
+def test_sources_and_names(tmp_path):
+    file = tmp_path / "model.v1.gguf"
+    file.touch()
+    assert settings.model_path(str(file)) == file
+    assert settings.model_path(f"file://{file}") == file
+    assert settings.served_name("", file) == "model.v1"
+    assert settings.served_name("", tmp_path) == tmp_path.name
+    assert settings.served_name("mine", file) == "mine"
+
+
+def test_a_missing_model_has_a_reason_for_the_operator():
+    with pytest.raises(OptionError) as caught:
+        settings.model_path("/nowhere")
+    assert caught.value.reason == "ModelNotFound"
+
+
+def test_disabled_flags_decide_every_built_one():
+    wanted = settings.initial_settings(None, ["continuous-batching", "chunked-prefill"])
+    assert wanted is not None
+    assert {flag.name: flag.enabled for flag in wanted.flags} == {
+        name: name == "paged-kv" for name in flags.BUILT
+    }
+    assert settings.initial_settings(None, []) is None
+
+
+def test_a_flags_document_is_taken_as_it_is(tmp_path):
+    document = settings.initial_settings(None, ["chunked-prefill"])
+    assert document is not None
+    file = tmp_path / "flags.json"
+    file.write_text(document.model_copy(update={"generation": 9}).model_dump_json())
+    read = settings.initial_settings(file, [])
+    assert isinstance(read, HotSettings)
+    assert (read.generation, read.hash) == (9, document.hash)
