@@ -67,7 +67,6 @@ class Reason(StrEnum):
 
     # Replicas
     SERVING = "Serving"
-    NO_READY_REPLICA = "NoReadyReplica"
     WAITING_FOR_MODEL = "WaitingForModel"
     STARTING = "Starting"
     LOADING = "Loading"
@@ -89,7 +88,6 @@ class Reason(StrEnum):
     NOT_JUDGED = "NotJudged"
     FORCED = "Forced"
     NEEDS_FLAG = "NeedsFlag"
-    EXCLUDED_BY_FLAG = "ExcludedByFlag"
     FORCED_OFF_BY_FLEET = "ForcedOffByFleet"
     APPLIED = "Applied"
     APPLYING = "Applying"
@@ -107,7 +105,6 @@ class Reason(StrEnum):
     EXTERNAL_SCALE = "ExternalScale"
     SCALE_IGNORED = "ScaleIgnored"
     SCALE_CLAMPED = "ScaleClamped"
-    NOT_LIMITED = "NotLimited"
 
     # Gate, image, updates
     GATE_NOT_BUILT = "GateNotBuilt"
@@ -175,9 +172,6 @@ REASONS: dict[Reason, Explanation] = {
         "The job that reads the model ended without an answer.", "Read the log of the job in the message."
     ),
     Reason.SERVING: Explanation("Replicas answer."),
-    Reason.NO_READY_REPLICA: Explanation(
-        "No replica of the stable revision is ready.", "Look at Progressing and Schedulable."
-    ),
     Reason.WAITING_FOR_MODEL: Explanation(
         "Pods are made once the model is resolved.", "Look at ModelResolved."
     ),
@@ -223,7 +217,6 @@ REASONS: dict[Reason, Explanation] = {
     Reason.NEEDS_FLAG: Explanation(
         "A flag that it needs is off, so it is off too.", "Enable the flag that the message names."
     ),
-    Reason.EXCLUDED_BY_FLAG: Explanation("A flag that it excludes is on.", "Disable one of the two."),
     Reason.FORCED_OFF_BY_FLEET: Explanation(
         "The operator was installed with this flag in forceFlagsOff, which wins over every spec.",
         "Ask whoever runs the operator.",
@@ -259,7 +252,6 @@ REASONS: dict[Reason, Explanation] = {
         "spec.scaling.replicas lies outside spec.scaling.min and max and was clamped.",
         "Change min or max.",
     ),
-    Reason.NOT_LIMITED: Explanation("Nothing limits the number of replicas."),
     Reason.GATE_NOT_BUILT: Explanation("This version has no regression gate; Gated flags stay off."),
     Reason.UP_TO_DATE: Explanation("The pods are rendered as this operator would render them."),
     Reason.NEW_RENDERING: Explanation(
