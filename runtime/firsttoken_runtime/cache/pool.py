@@ -49,13 +49,17 @@ class NotEnough(Exception):  # noqa: N818
     """The model does not fit; the message says what is needed and which option to change."""
 
 
+class TooLong(Exception):  # noqa: N818
+    """A context longer than the model was trained for was asked for."""
+
+
 def decide(facts: Facts) -> Size:
-    """Raises NotEnough."""
+    """Raises NotEnough or TooLong."""
     budget = min(int(facts.memory_limit_bytes * facts.memory_fraction), facts.available_bytes)
     left = budget - facts.weight_bytes - RESERVE_BYTES
     shortest = facts.max_model_len or min(facts.trained_length, FLOOR_TOKENS)
     if facts.max_model_len is not None and facts.max_model_len > facts.trained_length:
-        raise NotEnough(
+        raise TooLong(
             f"--max-model-len {facts.max_model_len} is above the {facts.trained_length} tokens the model was "
             "trained for; lower --max-model-len"
         )

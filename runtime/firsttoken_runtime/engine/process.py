@@ -51,6 +51,6 @@ def _load(
         failed(error.reason, error)
     except (pool.NotEnough, MemoryError) as error:
         failed(reasons.Reason.NOT_ENOUGH_MEMORY, error)
-    except (device.BadOption, options.BadOption, ValueError) as error:
+    except (device.BadOption, options.BadOption, pool.TooLong, ValueError) as error:
         failed(reasons.Reason.ENGINE_FAILED, error)
     return None

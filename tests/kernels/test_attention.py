@@ -1,0 +1,107 @@
+"""Paged attention against one-query-at-a-time fp64, with every slot that nobody wrote full of NaN."""
+
+import random
+
+import pytest
+import torch
+
+from firsttoken_kernels import attention
+
+CPU = torch.device("cpu")
+
+
+def build(
+    decode_contexts: list[int],
+    prefills: list[tuple[int, int]],
+    *,
+    block_size: int,
+    heads: int = 6,
+    kv_heads: int = 2,
+    head_dim: int = 8,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor, attention.Plan]:
+    """Queries, a poisoned cache with the contexts written to scattered blocks, and the plan.
+
+    prefills: (tokens in the chunk, context).
+    """
+    torch.manual_seed(seed)
+    lengths = decode_contexts + [context for _, context in prefills]
+    needed = [-(-length // block_size) for length in lengths]
+    shuffled = random.Random(seed).sample(range(sum(needed) + 3), sum(needed))
+    tables = [[shuffled.pop() for _ in range(count)] for count in needed]
+    cache = torch.full((2, (sum(needed) + 3) * block_size, kv_heads, head_dim), float("nan")).to(dtype)
+    for table, length in zip(tables, lengths, strict=True):
+        slots = [table[i // block_size] * block_size + i % block_size for i in range(length)]
+        cache[:, slots] = torch.randn(2, length, kv_heads, head_dim).to(dtype)
+    widest = max(needed[: len(decode_contexts)], default=0)
+    padded = [table + [-1] * (widest - len(table)) for table in tables[: len(decode_contexts)]]
+    plan = attention.plan(
+        torch.tensor(padded, dtype=torch.int64).view(len(decode_contexts), widest),
+        torch.tensor(decode_contexts, dtype=torch.int64),
+        [
+            attention.Prefill(table, num_tokens, context)
+            for table, (num_tokens, context) in zip(tables[len(decode_contexts) :], prefills, strict=True)
+        ],
+        block_size,
+        CPU,
+    )
+    rows = len(decode_contexts) + sum(num_tokens for num_tokens, _ in prefills)
+    return torch.randn(rows, heads, head_dim).to(dtype), cache, plan
+
+
+CASES = [
+    pytest.param([1], [], id="one token of context"),
+    pytest.param([5, 31, 16, 17], [], id="decodes of odd lengths"),
+    pytest.param([16, 16], [], id="decodes of equal lengths"),
+    pytest.param([], [(1, 1)], id="prompt of one token"),
+    pytest.param([], [(33, 33), (16, 16)], id="whole prompts"),
+    pytest.param([], [(7, 40), (1, 17)], id="chunks with history"),
+    pytest.param([3, 50], [(9, 9), (20, 37)], id="mixed step"),
+]
+
+
+@pytest.mark.parametrize("block_size", [1, 16, 64])
+@pytest.mark.parametrize(("decodes", "prefills"), CASES)
+def test_matches_the_reference(decodes: list[int], prefills: list[tuple[int, int]], block_size: int) -> None:
+    queries, cache, plan = build(decodes, prefills, block_size=block_size)
+    actual = attention.attention(queries, cache, plan, 0.3)
+    expected = attention.reference(queries, cache, plan, 0.3)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (8, 1), (9, 3)])
+def test_head_groups(heads: int, kv_heads: int) -> None:
+    queries, cache, plan = build([21, 4], [(6, 19)], block_size=16, heads=heads, kv_heads=kv_heads)
+    torch.testing.assert_close(
+        attention.attention(queries, cache, plan, 0.3),
+        attention.reference(queries, cache, plan, 0.3),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_bf16_stays_within_its_rounding() -> None:
+    queries, cache, plan = build([40, 9], [(12, 30)], block_size=16, dtype=torch.bfloat16)
+    actual = attention.attention(queries, cache, plan, 0.3)
+    assert actual.dtype == torch.bfloat16
+    torch.testing.assert_close(actual, attention.reference(queries, cache, plan, 0.3), rtol=0.03, atol=0.03)
+
+
+def test_a_chunk_sees_only_up_to_itself() -> None:
+    queries, cache, plan = build([], [(4, 12)], block_size=16)
+    before = attention.attention(queries, cache, plan, 0.3)
+    cache[:, plan.prefills[0].context_slots[-1]] += 5.0  # the last token
+    after = attention.attention(queries, cache, plan, 0.3)
+    assert torch.equal(before[:3], after[:3])
+    assert not torch.equal(before[3], after[3])
+
+
+def test_written_slots_are_those_of_the_steps_own_tokens() -> None:
+    _, _, plan = build([5], [(3, 8)], block_size=4)
+    slots = attention.written_slots(plan, torch.tensor([5]))
+    assert slots.tolist() == [
+        plan.decode_slots[0, 4].item(),
+        *plan.prefills[0].context_slots[5:].tolist(),
+    ]

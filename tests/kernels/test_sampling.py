@@ -1,0 +1,77 @@
+"""Token choice against one row of plain Python, and as a distribution."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firsttoken_kernels import sampling
+
+
+def filters(
+    temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
+) -> dict[str, float]:
+    return {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+
+
+def pick(logits: list[list[float]], rows: list[dict[str, float]], uniforms: list[float]) -> list[int]:
+    batch = sampling.Filters(
+        temperatures=torch.tensor([row["temperature"] for row in rows]),
+        top_k=torch.tensor([int(row["top_k"]) for row in rows]),
+        top_p=torch.tensor([row["top_p"] for row in rows]),
+        min_p=torch.tensor([row["min_p"] for row in rows]),
+    )
+    picked: list[int] = sampling.sample(
+        torch.tensor(logits), batch, torch.tensor(uniforms, dtype=torch.float64)
+    ).tolist()
+    return picked
+
+
+def test_greedy_takes_the_first_of_equal_largest() -> None:
+    assert sampling.greedy(torch.tensor([[1.0, 3.0, 3.0], [0.0, -1.0, -2.0]])).tolist() == [1, 0]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    logits=st.lists(st.integers(-40, 40).map(lambda n: n / 4), min_size=1, max_size=12),
+    temperature=st.sampled_from([0.25, 0.5, 1.0, 2.0]),
+    top_k=st.sampled_from([0, 1, 2, 5, 100]),
+    top_p=st.sampled_from([0.11, 0.53, 0.97, 1.0]),
+    min_p=st.sampled_from([0.0, 0.013, 0.37, 1.0]),
+    uniform=st.integers(0, 996).map(lambda n: n / 997),
+)
+def test_matches_plain_python(
+    logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float, uniform: float
+) -> None:
+    row = filters(temperature, top_k, top_p, min_p)
+    # A neighbour with other filters must not matter.
+    both = pick([logits, logits[::-1]], [row, filters(top_k=1)], [uniform, 0.5])
+    top_p, min_p = float(torch.tensor(top_p)), float(torch.tensor(min_p))  # as fp32 has them
+    assert both[0] == sampling.reference(logits, temperature, top_k, top_p, min_p, uniform)
+
+
+def test_ties_go_to_the_lower_id() -> None:
+    assert pick([[2.0, 2.0, 2.0]], [filters(top_k=2)], [0.0]) == [0]
+    assert pick([[2.0, 2.0, 2.0]], [filters(top_k=2)], [0.999999]) == [1]
+
+
+def test_masked_tokens_are_never_drawn() -> None:
+    minus = float("-inf")
+    for uniform in (0.0, 0.5, np.nextafter(1.0, 0.0)):
+        assert pick([[minus, 0.0, minus]], [filters()], [uniform]) == [1]
+
+
+def test_largest_uniform_stays_in_the_kept_set() -> None:
+    almost_one = float(np.nextafter(1.0, 0.0))
+    assert pick([[0.0] * 1000], [filters(top_k=999)], [almost_one]) == [998]
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.9])
+def test_frequencies_follow_the_probabilities(temperature: float) -> None:
+    logits = [1.0, 0.0, 2.0, -1.0, 0.5]
+    draws = 4000
+    uniforms = [(i + 0.5) / draws for i in range(draws)]
+    counts = np.bincount(pick([logits] * draws, [filters(temperature)] * draws, uniforms), minlength=5)
+    expected = torch.softmax(torch.tensor(logits, dtype=torch.float64) / temperature, 0).numpy() * draws
+    assert np.abs(counts - expected).max() <= 1.0
