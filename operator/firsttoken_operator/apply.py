@@ -69,7 +69,9 @@ class Applier:
                     case plan.Ensure(body):
                         await self._ensure(service, body, memory, outcome)
                     case plan.Delete(kind, name, uid):
-                        await self._delete(service, kind, name, uid)
+                        if uid not in memory.deleted:
+                            await self._delete(service, kind, name, uid)
+                            memory.deleted.add(uid)
                     case plan.Mark(pod, mark):
                         await self._mark(service, pod.name, pod.uid, mark.text)
                         bump = memory.bumps.get(pod.uid)

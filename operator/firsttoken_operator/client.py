@@ -99,7 +99,7 @@ class Client:
                 limit=LIST_CHUNK,
                 _continue=token,
             )
-            items.extend(page["items"])
+            items.extend(page.get("items") or ())  # null where there are none
             token = page["metadata"].get("continue")
             if not token:
                 return items

@@ -77,6 +77,7 @@ class Controller:
     async def _reconcile(self, key: ServiceKey) -> queue.Retry | None:
         now = self._clock()
         memory = self._memories.setdefault(key, Memory())
+        memory.deleted = {uid for uid in memory.deleted if not self._store.was_deleted(uid)}
         observed = self._gather(key, memory, now)
         if observed is None:
             if self._store.get(kinds.INFERENCE_SERVICE, *key) is None:

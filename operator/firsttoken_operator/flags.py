@@ -116,19 +116,20 @@ class Known:
     hash: str
 
 
-def next_generation(content_hash: str, documents: Iterable[Known], seen: Iterable[int]) -> int:
+def next_generation(
+    content_hash: str, documents: Iterable[Known], at_pods: Iterable[int], before: int
+) -> int:
     """The generation for this content: the newest document's if it says the same, else one more.
 
-    `seen` are generations named elsewhere (status, pods): a document deleted by hand must not bring back
-    a number that sidecars have already applied with other content.
+    `at_pods`: generations that pods name: a document deleted by hand must not bring back a number that
+    sidecars have already applied with other content. `before`: what the status says; it counts as long as
+    there is nothing that could read a document.
     """
     known = tuple(documents)
     newest = max((each.generation for each in known), default=0)
-    highest = max((newest, *seen))
-    if (
-        newest == highest
-        and newest > 0
-        and any(each.generation == newest and each.hash == content_hash for each in known)
-    ):
+    highest = max(newest, *at_pods, 0)
+    if not known and highest == 0:
+        return max(before, 1)
+    if newest == highest and any(each.generation == newest and each.hash == content_hash for each in known):
         return newest
-    return highest + 1
+    return max(highest, before) + 1

@@ -27,6 +27,8 @@ class Memory:
     """By pod uid."""
     conflicts: dict[Child, str] = field(default_factory=dict)
     """Names that the last apply found taken, with by whom."""
+    deleted: set[str] = field(default_factory=set)
+    """Uids whose deletion was asked for and that the watch may still show."""
     slo_written_s: float | None = None
     traffic_at_slo: tuple[int, int] | None = None
 

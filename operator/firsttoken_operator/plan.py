@@ -207,13 +207,13 @@ def _promoted(observed: Observed, choice: revisions.Choice, wanted: scaling.Want
 
 
 def _generation(observed: Observed, content_hash: str) -> int:
-    seen = [
-        observed.previous.flag_generation.desired if observed.previous.flag_generation else 0,
+    at_pods = [
         *(pod.mark.generation for pod in observed.live_pods() if pod.mark),
         *(pod.state.flags.generation for pod in observed.live_pods() if pod.state),
     ]
     known = [flags.Known(each.generation, each.hash) for each in observed.documents]
-    return flags.next_generation(content_hash, known, seen)
+    before = observed.previous.flag_generation.desired if observed.previous.flag_generation else 0
+    return flags.next_generation(content_hash, known, at_pods, before)
 
 
 def _with_flags(observed: Observed, choice: revisions.Choice, replicas: dict[str, int]) -> list[str]:
