@@ -5,6 +5,7 @@ inside a chart.
 """
 
 import argparse
+import functools
 import inspect
 import sys
 from pathlib import Path
@@ -150,8 +151,9 @@ def render(document: Document) -> str:
     return text
 
 
+@functools.cache
 def files() -> dict[str, str]:
-    """Text of every CRD by file name."""
+    """Text of every CRD by file name. Made once: nothing that it is made from changes."""
     return {
         f"{document['metadata']['name']}.yaml": render(document)
         for document in (inference_services(), regression_evals())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api import manifests
+from api import manifests, words
 from api.manifests import Case
 from e2e.support import services
 from e2e.support.kube import ROOT, Kubectl, Object
@@ -34,8 +34,8 @@ def _create(kubectl: Kubectl, manifest: Object, *options: str) -> str:
 
 def _assert_refused(said: str, case: Case) -> None:
     assert "(server dry run)" not in said
-    for words in case.says:
-        assert words in said
+    for phrase in case.says:
+        assert phrase in said
 
 
 @pytest.mark.parametrize("case", manifests.VALID, ids=lambda case: case.title)
@@ -70,3 +70,12 @@ def test_an_absent_scaling_block_still_gives_scale_a_number(empty: Kubectl) -> N
     manifest = json.dumps(manifests.service())
     said = empty.run("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=manifest)
     assert json.loads(said)["spec"]["scaling"]["replicas"] == 1
+
+
+def test_kubectl_reads_every_word_as_text(empty: Kubectl) -> None:
+    """Unquoted, as people write them; a word that YAML takes for a boolean would be refused as data."""
+    known = sorted(words.all_words())
+    data = "".join(f"  word-{number}: {word}\n" for number, word in enumerate(known))
+    manifest = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: words}}\ndata:\n{data}"
+    said = empty.run("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=manifest)
+    assert sorted(json.loads(said)["data"].values()) == known
