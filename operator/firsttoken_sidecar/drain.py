@@ -143,6 +143,9 @@ class DrainSocket:
             await writer.drain()
         except ConnectionError:
             logger.info("the client of the drain socket left")
+        except asyncio.CancelledError:
+            # Only from __aexit__, at the end of the process; asyncio's streams would report it as an error.
+            logger.debug("a client of the drain socket was left without an answer")
         finally:
             self._clients.discard(task)
             writer.close()

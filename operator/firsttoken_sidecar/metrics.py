@@ -38,7 +38,8 @@ class RefusalReason(StrEnum):
     DRAINING = "draining"
     UNKNOWN_PATH = "unknown_path"
     TOO_LARGE = "too_large"
-    MALFORMED_BODY = "malformed_body"
+    BROKEN_BODY = "broken_body"
+    """Malformed, or the client stopped sending."""
 
 
 class FlagsErrorReason(StrEnum):

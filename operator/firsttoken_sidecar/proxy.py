@@ -19,6 +19,9 @@ CONNECT_TIMEOUT_S = 1.0
 ENGINE_WAIT_S = 2.0
 """How long a request waits for an engine that takes no connection, before it is told to retry."""
 RETRY_EVERY_S = 0.1
+BODY_SILENCE_S = 30.0
+"""How long a client may pause inside its body. The HTTP library's fast parser reports a malformed chunk to
+nobody, it just sends no more; so this ends those uploads too."""
 POOL_KEEPALIVE_S = 15.0
 """Shorter than any engine's own limit, so that a pooled connection is not closed under a request."""
 
@@ -45,28 +48,35 @@ class Upload:
         self._request = request
         self._limit_bytes = limit_bytes
         self._sent_bytes = 0
-        self.is_too_large = (request.content_length or 0) > limit_bytes
-        self.is_malformed = False
         self.is_started = False
+        self.fault: errors.ApiError | None = None
+        """Why the client's body cannot be passed on; None while it can."""
+        if (request.content_length or 0) > limit_bytes:
+            self.fault = self._too_large()
 
     async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises the fault."""
         self.is_started = True
-        try:
-            async for chunk in self._request.content.iter_any():
-                self._sent_bytes += len(chunk)
-                if self._sent_bytes > self._limit_bytes:
-                    self.is_too_large = True
-                    raise self.refusal()
-                yield chunk
-        except web.RequestPayloadError:
-            self.is_malformed = True
-            raise
+        while chunk := await self._next():
+            self._sent_bytes += len(chunk)
+            if self._sent_bytes > self._limit_bytes:
+                self.fault = self._too_large()
+                raise self.fault
+            yield chunk
 
-    def refusal(self) -> errors.ApiError:
-        """Why the client's body cannot be passed on."""
-        if self.is_too_large:
-            return errors.RequestTooLargeError(f"The request body is larger than {self._limit_bytes} bytes.")
-        return errors.BadRequestError("The request body is not well-formed HTTP.")
+    async def _next(self) -> bytes:
+        try:
+            async with asyncio.timeout(BODY_SILENCE_S):
+                return await self._request.content.readany()
+        except TimeoutError as error:
+            self.fault = errors.RequestTimeoutError(f"No more of the body came for {BODY_SILENCE_S:g} s.")
+            raise self.fault from error
+        except web.RequestPayloadError as error:
+            self.fault = errors.BadRequestError("The request body is not well-formed HTTP.")
+            raise self.fault from error
+
+    def _too_large(self) -> errors.ApiError:
+        return errors.RequestTooLargeError(f"The request body is larger than {self._limit_bytes} bytes.")
 
 
 class Proxy:
@@ -102,9 +112,8 @@ class Proxy:
         errors.ApiError while nothing has been sent.
         """
         upload = Upload(request, self._max_body_bytes)
-        if upload.is_too_large:
-            self._counts.refusals[metrics.RefusalReason.TOO_LARGE] += 1
-            raise upload.refusal()
+        if upload.fault is not None:
+            raise self._refused(upload.fault)
         upstream = await self._send(request, request_id, upload)
         is_complete = False
         try:
@@ -115,7 +124,7 @@ class Proxy:
             )
             if is_closing():
                 answer.force_close()
-            is_complete = await self._relay(request, upstream, answer, timed, upload)
+            is_complete = await self._relay(request, upstream, answer, timed)
             return answer
         finally:
             if is_complete:
@@ -149,18 +158,20 @@ class Proxy:
                 raise self._not_sent(error, upload) from error
             await asyncio.sleep(RETRY_EVERY_S)
 
+    def _refused(self, fault: errors.ApiError) -> errors.ApiError:
+        is_too_large = isinstance(fault, errors.RequestTooLargeError)
+        reason = metrics.RefusalReason.TOO_LARGE if is_too_large else metrics.RefusalReason.BROKEN_BODY
+        self._counts.refusals[reason] += 1
+        return fault
+
     def _not_there(self, error: Exception) -> errors.ApiError:
         self._counts.engine_errors[metrics.EngineErrorReason.NOT_THERE] += 1
         self._limited.warning("engine takes no connection", error=str(error))
         return errors.UnavailableError("The engine is not answering yet; retry in a moment.")
 
     def _not_sent(self, error: Exception, upload: Upload) -> errors.ApiError:
-        if upload.is_too_large:
-            self._counts.refusals[metrics.RefusalReason.TOO_LARGE] += 1
-            return upload.refusal()
-        if upload.is_malformed:
-            self._counts.refusals[metrics.RefusalReason.MALFORMED_BODY] += 1
-            return upload.refusal()
+        if upload.fault is not None:
+            return self._refused(upload.fault)
         self._counts.engine_errors[metrics.EngineErrorReason.BEFORE_ANSWER] += 1
         self._limited.warning("engine broke off before its answer", error=_name(error))
         return errors.EngineUnreachableError("The engine broke off before it answered.")
@@ -171,7 +182,6 @@ class Proxy:
         upstream: aiohttp.ClientResponse,
         answer: web.StreamResponse,
         timed: timing.OpenRequest | None,
-        upload: Upload,
     ) -> bool:
         """Sends the answer on. False: one side broke off, and the engine's connection is to be closed."""
         stopwatch = Stopwatch(upstream, timed, self._ledger, self._clock)
@@ -182,7 +192,7 @@ class Proxy:
                 try:
                     chunk = await upstream.content.readany()
                 except (aiohttp.ClientError, OSError) as error:
-                    await self._break_off(request, answer, error, upload, event_end)
+                    await self._break_off(request, answer, error, event_end)
                     return False
                 if not chunk:
                     break
@@ -202,7 +212,6 @@ class Proxy:
         request: web.Request,
         answer: web.StreamResponse,
         error: Exception,
-        upload: Upload,
         event_end: "EventEnd",
     ) -> None:
         """The engine failed in mid-answer: a stream ends with an error event, anything else is cut short."""

@@ -37,6 +37,7 @@ DEREGISTER_DELAY_S = Key(
 DRAIN_TIMEOUT_S = Key("DRAIN_TIMEOUT_S", "120", "seconds that open streams may go on after that")
 LOG_LEVEL = Key("LOG_LEVEL", "info", ", ".join(LOG_LEVELS))
 LOG_FORMAT = Key("LOG_FORMAT", "text", " or ".join(LOG_FORMATS))
+HOST = Key("HOST", "", "address to listen on; all of them when empty")
 HTTP_PORT = Key("HTTP_PORT", str(names.HTTP_PORT), "port of client traffic")
 OPS_PORT = Key("OPS_PORT", str(names.OPS_PORT), "port of /state, health and metrics")
 ENGINE_URL = Key("ENGINE_URL", f"http://127.0.0.1:{names.ENGINE_HTTP_PORT}", "the engine's API")
@@ -54,6 +55,7 @@ KEYS = (
     DRAIN_TIMEOUT_S,
     LOG_LEVEL,
     LOG_FORMAT,
+    HOST,
     HTTP_PORT,
     OPS_PORT,
     ENGINE_URL,
@@ -74,6 +76,8 @@ class Settings:
     drain_timeout_s: float
     log_level: str
     log_format: str
+    host: str | None
+    """None: all addresses."""
     http_port: int
     ops_port: int
     engine_url: URL
@@ -92,6 +96,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         drain_timeout_s=_seconds(environment, DRAIN_TIMEOUT_S),
         log_level=_one_of(environment, LOG_LEVEL, LOG_LEVELS),
         log_format=_one_of(environment, LOG_FORMAT, LOG_FORMATS),
+        host=_text(environment, HOST) or None,
         http_port=_integer(environment, HTTP_PORT, minimum=0, maximum=65535),
         ops_port=_integer(environment, OPS_PORT, minimum=0, maximum=65535),
         engine_url=_url(environment, ENGINE_URL),

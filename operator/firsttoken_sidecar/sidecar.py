@@ -47,9 +47,9 @@ class Sidecar:
 
 @contextlib.asynccontextmanager
 async def running(
-    chosen: settings.Settings, host: str | None = None, clock: Callable[[], float] = time.monotonic
+    chosen: settings.Settings, clock: Callable[[], float] = time.monotonic
 ) -> AsyncIterator[Sidecar]:
-    """A sidecar that listens on `host` (None: all addresses) until the block ends."""
+    """A sidecar that listens until the block ends."""
     counts = metrics.Counts()
     ledger = timing.Ledger()
     open_requests = drain.OpenRequests()
@@ -93,9 +93,9 @@ async def running(
             await _background(stack, watched.run(), "watch"),
             await _background(stack, follower.run(), "flags"),
         )
-        ops_server = await servers.start(back_office.application(), "ops", host, chosen.ops_port)
+        ops_server = await servers.start(back_office.application(), "ops", chosen.host, chosen.ops_port)
         stack.push_async_callback(ops_server.close)
-        http = await servers.start(door.application(), "http", host, chosen.http_port)
+        http = await servers.start(door.application(), "http", chosen.host, chosen.http_port)
         stack.push_async_callback(http.close)
         await stack.enter_async_context(drain.DrainSocket(chosen.drain_socket, draining))
         logger.info(
@@ -111,8 +111,7 @@ async def _background(
 
     async def end() -> None:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait([task])
 
     stack.push_async_callback(end)
     return task

@@ -1,5 +1,6 @@
 """The door for clients: decides what may pass to the engine, and sees each request in and out."""
 
+import asyncio
 import uuid
 from collections.abc import Callable
 
@@ -50,7 +51,7 @@ class Traffic:
         """Ends connections on which no request is open, so that no client sends one more on them."""
         for connection in connections:
             if connection not in self._busy:
-                connection.close()
+                connection.force_close()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         arrival_s = self._clock()
@@ -60,6 +61,10 @@ class Traffic:
         try:
             with self._open_requests:
                 answer = await self._answer(request, request_id, arrival_s)
+        except asyncio.CancelledError:
+            # The client left; the proxy has already let go of the engine.
+            self._counts.disconnects += 1
+            raise
         finally:
             self._busy.discard(connection)
         self._counts.answered(answer.status)

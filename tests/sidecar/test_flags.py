@@ -1,0 +1,280 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from firsttoken_api.hot_settings import Objective
+from firsttoken_api.state import FlagsState, Phase
+from firsttoken_sidecar import engines, flags, metrics, watch
+from firsttoken_sidecar.flags import Named, Step
+from sidecar import fakes
+
+
+def parsed(generation: int, **changes: bool) -> flags.Document:
+    return flags.parse_document(fakes.document(generation, **changes))
+
+
+def in_force(generation: int, **changes: bool) -> FlagsState:
+    return FlagsState(
+        generation=generation, hash=parsed(max(generation, 1), **changes).settings.content_hash()
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "named", "first_generation", "state", "expected"),
+    [
+        (None, None, 0, in_force(1), Step.NO_DOCUMENT),
+        (parsed(1), None, 1, None, Step.ENGINE_NOT_READY),
+        # A fresh engine takes the newest, whatever the annotation says.
+        (parsed(3), None, 3, FlagsState(), Step.APPLY),
+        (parsed(3), Named(2, 0), 3, FlagsState(), Step.APPLY),
+        (parsed(3), Named(4, 0), 3, FlagsState(), Step.APPLY),
+        # What is in force is left alone.
+        (parsed(3), Named(3, 1), 3, in_force(3), Step.IN_FORCE),
+        (parsed(3), None, 3, FlagsState(generation=3), Step.IN_FORCE),
+        # A newer document waits for its name.
+        (parsed(4), None, 3, in_force(3), Step.NOT_NAMED),
+        (parsed(4), Named(3, 9), 3, in_force(3), Step.NOT_NAMED),
+        (parsed(4), Named(5, 1), 3, in_force(3), Step.NOT_NAMED),
+        (parsed(4), Named(4, 1), 3, in_force(3), Step.APPLY),
+        # Back to an older one, and other content under the same number.
+        (parsed(4), Named(4, 1), 4, in_force(5), Step.APPLY),
+        (parsed(4), Named(4, 2), 4, in_force(4, enabled=False), Step.APPLY),
+        # An engine that started with other settings than this sidecar's first look.
+        (parsed(3), None, 3, in_force(2), Step.APPLY),
+    ],
+)
+def test_the_rule(
+    document: flags.Document | None,
+    named: Named | None,
+    first_generation: int,
+    state: FlagsState | None,
+    expected: Step,
+) -> None:
+    assert flags.next_step(document, named, first_generation, state) is expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b'firsttoken.dev/flags="12.3"', Named(12, 3)),
+        (b'a="1"\nfirsttoken.dev/flags="12.3"\nkubernetes.io/x="y"\n', Named(12, 3)),
+        (b'fake="firsttoken.dev/flags=\\"9.9\\""', None),
+        (b'x/firsttoken.dev/flags="9.9"', None),
+        (b'firsttoken.dev/flags="12"', None),
+        (b'firsttoken.dev/flags=""', None),
+        (b"\xff", None),
+        (b"", None),
+    ],
+)
+def test_annotations_as_the_kubelet_writes_them(content: bytes, expected: Named | None) -> None:
+    assert flags.parse_annotations(content) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        (b"", "document"),
+        (b"{", "document"),
+        (b"\xff", "document"),
+        (b'{"generation": 0, "flags": [], "objective": {"ttft_p95_s": 1}}', "generation"),
+        (b'{"generation": 1, "flags": [], "objective": {"ttft_p95_s": -1}}', "objective.ttft_p95_s"),
+        (b'{"generation": 1, "flags": [{"name": "x"}], "objective": {"ttft_p95_s": 1}}', "flags.0.enabled"),
+        (fakes.document(1).replace(b'"enabled":true', b'"enabled":false'), "hash"),
+    ],
+)
+def test_a_bad_document_says_where(content: bytes, place: str) -> None:
+    with pytest.raises(flags.BadDocumentError, match=f"^flags.json: .*{place}"):
+        flags.parse_document(content)
+
+
+class Rig:
+    """A follower that is ticked by hand, with a clock that is set by hand."""
+
+    def __init__(self, engine: fakes.FakeEngine, adapter: engines.Engine, folder: Path) -> None:
+        self.engine = engine
+        self.mounts = fakes.Mounts(folder)
+        self.now = 100.0
+        self.objectives: list[Objective] = []
+        self.counts = metrics.Counts()
+        self.watch = watch.Watch(adapter, lambda: self.now)
+        self.follower = self.fresh(adapter)
+
+    def fresh(self, adapter: engines.Engine) -> flags.Follower:
+        return flags.Follower(
+            adapter,
+            self.watch,
+            self.mounts.flags,
+            self.mounts.pod,
+            lambda: self.now,
+            self.objectives.append,
+            self.counts,
+        )
+
+    async def tick(self, *, after_s: float = 0.0) -> FlagsState:
+        self.now += after_s
+        await self.watch.look()
+        await self.follower.tick()
+        return self.follower.report()
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with fakes.engine() as engine, aiohttp.ClientSession() as session:
+        yield Rig(engine, engines.FirsttokenEngine(session, engine.api_url, engine.ops_url), tmp_path)
+
+
+async def test_a_new_pod_takes_the_newest(rig: Rig) -> None:
+    content = fakes.document(7)
+    rig.mounts.write_flags(content)
+    report = await rig.tick()
+    assert (report.generation, report.error) == (7, "")
+    assert report.enabled == ("chunked-prefill",)
+    assert rig.engine.puts == [content], "as it was written"
+    await rig.tick()
+    assert len(rig.engine.puts) == 1, "applied once"
+
+
+async def test_a_later_one_waits_until_the_annotation_names_it(rig: Rig) -> None:
+    rig.mounts.write_flags(fakes.document(1))
+    await rig.tick()
+    rig.mounts.write_flags(fakes.document(2, enabled=False))
+    assert (await rig.tick()).generation == 1
+    rig.mounts.annotate("1.5")
+    assert (await rig.tick()).generation == 1
+    rig.mounts.annotate("2.1")
+    report = await rig.tick()
+    assert (report.generation, report.enabled, report.error) == (2, (), "")
+
+
+async def test_the_annotation_may_come_before_the_document(rig: Rig) -> None:
+    rig.mounts.write_flags(fakes.document(1))
+    await rig.tick()
+    rig.mounts.annotate("2.1")
+    assert (await rig.tick()).generation == 1
+    rig.mounts.write_flags(fakes.document(2))
+    assert (await rig.tick()).generation == 2
+
+
+async def test_a_bad_document_keeps_the_last_good_one(rig: Rig) -> None:
+    rig.mounts.write_flags(fakes.document(1))
+    await rig.tick()
+    rig.mounts.annotate("2.1")
+    rig.mounts.write_flags(b'{"generation": "two"}')
+    report = await rig.tick()
+    assert report.generation == 1
+    assert "flags.json: generation" in report.error
+    rig.mounts.write_flags(fakes.document(2))
+    report = await rig.tick()
+    assert (report.generation, report.error) == (2, "")
+    assert rig.counts.flags_errors[metrics.FlagsErrorReason.DOCUMENT] == 1
+
+
+async def test_a_document_that_goes_away_is_said_and_changes_nothing(rig: Rig) -> None:
+    assert "no " in (await rig.tick()).error
+    rig.mounts.write_flags(fakes.document(1))
+    await rig.tick()
+    (rig.mounts.flags / "flags.json").unlink()
+    report = await rig.tick()
+    assert report.generation == 1
+    assert report.error.startswith("no ")
+
+
+async def test_what_the_engine_refuses_is_asked_again_only_after_a_change(rig: Rig) -> None:
+    rig.mounts.write_flags(fakes.document(1))
+    await rig.tick()
+    rig.engine.refuse_flags = "unknown flag warp-drive"
+    rig.mounts.write_flags(fakes.document(2))
+    rig.mounts.annotate("2.1")
+    report = await rig.tick()
+    assert (report.generation, report.error) == (1, "unknown flag warp-drive")
+    for _ in range(3):
+        await rig.tick(after_s=60)
+    assert len(rig.engine.puts) == 2
+    rig.mounts.annotate("2.2")
+    await rig.tick()
+    assert len(rig.engine.puts) == 3
+    rig.engine.refuse_flags = ""
+    rig.mounts.annotate("2.3")
+    report = await rig.tick()
+    assert (report.generation, report.error) == (2, "")
+    assert rig.counts.flags_errors[metrics.FlagsErrorReason.REFUSED] == 2
+
+
+async def test_an_engine_that_fails_is_asked_again_later_and_later(rig: Rig) -> None:
+    rig.engine.fail_flags = 3
+    rig.mounts.write_flags(fakes.document(1))
+    report = await rig.tick()
+    assert "500" in report.error
+    await rig.tick(after_s=0.1)
+    assert len(rig.engine.puts) == 1
+    await rig.tick(after_s=0.11)
+    assert len(rig.engine.puts) == 2
+    await rig.tick(after_s=0.21)
+    assert len(rig.engine.puts) == 2, "0.4 s now"
+    await rig.tick(after_s=0.2)
+    assert len(rig.engine.puts) == 3
+    report = await rig.tick(after_s=1.0)
+    assert (report.generation, report.error) == (1, "")
+
+
+async def test_settings_come_back_after_an_engine_restart(rig: Rig) -> None:
+    rig.mounts.write_flags(fakes.document(1))
+    await rig.tick()
+    await rig.engine.stop()
+    assert (await rig.tick()).generation == 0
+    rig.engine.flags = FlagsState()
+    rig.engine.phase = Phase.LOADING
+    await rig.engine.start()
+    await rig.tick()
+    assert len(rig.engine.puts) == 1, "not while it loads"
+    rig.engine.phase = Phase.READY
+    assert (await rig.tick()).generation == 1
+    assert len(rig.engine.puts) == 2
+
+
+async def test_a_refusal_is_forgotten_when_the_engine_restarts(rig: Rig) -> None:
+    rig.engine.refuse_flags = "no"
+    rig.mounts.write_flags(fakes.document(1))
+    await rig.tick()
+    rig.engine.refuse_flags = ""
+    await rig.engine.stop()
+    await rig.tick()
+    await rig.engine.start()
+    assert (await rig.tick()).generation == 1
+
+
+async def test_the_objective_changes_with_the_generation(rig: Rig) -> None:
+    rig.mounts.write_flags(fakes.document(1, slo_s=0.5))
+    await rig.tick()
+    rig.mounts.write_flags(fakes.document(2, slo_s=0.2))
+    await rig.tick()
+    assert rig.objectives[-1].ttft_p95_s == 0.5
+    rig.mounts.annotate("2.1")
+    await rig.tick()
+    assert rig.objectives[-1].ttft_p95_s == 0.2
+
+
+async def test_a_sidecar_that_restarts_leaves_its_engine_alone(rig: Rig) -> None:
+    """The mount may already hold the next generation, whose turn here has not come."""
+    rig.engine.flags = in_force(3)
+    rig.mounts.annotate("3.1")
+    rig.mounts.write_flags(fakes.document(4, slo_s=0.3))
+    report = await rig.tick()
+    assert (report.generation, report.error, rig.engine.puts) == (3, "", [])
+    assert rig.objectives[-1].ttft_p95_s == 0.3, "any objective is better than none"
+
+
+async def test_a_patch_reaches_the_engine_in_half_a_second() -> None:
+    async with fakes.engine() as engine, fakes.beside(engine) as sidecar:
+        sidecar.mounts.write_flags(fakes.document(2, enabled=False))
+        await asyncio.sleep(0.3)
+        assert engine.flags.generation == 1
+        started = time.monotonic()
+        sidecar.mounts.annotate("2.1")
+        state = await sidecar.until(lambda state: state.flags.generation == 2)
+        assert time.monotonic() - started < 0.5
+        assert (state.ready, state.flags.enabled) == (True, ())

@@ -1,0 +1,50 @@
+from multidict import CIMultiDict
+
+from firsttoken_sidecar import headers
+
+
+def test_end_to_end_headers_pass_unchanged_and_repeated() -> None:
+    client = CIMultiDict(
+        [
+            ("Host", "chat"),
+            ("Authorization", "Bearer k"),
+            ("X-A", "1"),
+            ("x-a", "2"),
+            ("Accept-Encoding", "br"),
+        ]
+    )
+    passed = headers.of_request(client, "id-1")
+    assert list(passed.items()) == [*client.items(), ("X-Request-Id", "id-1")]
+
+
+def test_hop_by_hop_headers_and_those_that_connection_names_end_here() -> None:
+    client = CIMultiDict(
+        [
+            ("Connection", "keep-alive, X-Mine"),
+            ("connection", "Upgrade"),
+            ("Keep-Alive", "timeout=5"),
+            ("X-Mine", "1"),
+            ("TE", "trailers"),
+            ("Trailer", "X"),
+            ("Transfer-Encoding", "chunked"),
+            ("Upgrade", "h2c"),
+            ("Proxy-Authorization", "x"),
+            ("Proxy-Connection", "x"),
+            ("Expect", "100-continue"),
+            ("Content-Length", "3"),
+        ]
+    )
+    assert list(headers.of_request(client, "i")) == ["Content-Length", "X-Request-Id"]
+    assert list(headers.of_answer(client, "i")) == ["Expect", "Content-Length", "X-Request-Id"]
+
+
+def test_clients_cannot_set_what_sidecars_set() -> None:
+    client = CIMultiDict(
+        [("x-firsttoken-tenant", "root"), ("X-FIRSTTOKEN-HOP", "1"), ("X-Firsttoken-Class", "b")]
+    )
+    assert list(headers.of_request(client, "i")) == ["X-Firsttoken-Class", "X-Request-Id"]
+
+
+def test_the_request_id_replaces_the_engines() -> None:
+    engine = CIMultiDict([("x-request-id", "engine's"), ("X-Request-Id", "again")])
+    assert headers.of_answer(engine, "mine").getall("X-Request-Id") == ["mine"]

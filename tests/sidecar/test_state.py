@@ -1,0 +1,74 @@
+import pytest
+
+from firsttoken_api.state import EngineState, FlagsState, Phase
+from firsttoken_sidecar import drain, state, timing
+
+
+class Watch:
+    def __init__(
+        self, phase: Phase = Phase.READY, *, silence: str = "", dead: str = "", error: str = ""
+    ) -> None:
+        self.silence = silence
+        self.is_answering = not silence
+        self.is_ready = self.is_answering and not dead and phase is Phase.READY
+        self.state = EngineState(phase=phase, load_progress=0.42, error=error) if self.is_answering else None
+        self._dead = dead
+
+    def why_not_live(self) -> str:
+        return self._dead
+
+
+class Follower:
+    def __init__(self, generation: int = 1, error: str = "") -> None:
+        self._report = FlagsState(generation=generation, error=error)
+
+    def report(self) -> FlagsState:
+        return self._report
+
+
+def reporter(
+    watch: Watch, follower: Follower | None = None, draining: drain.Drain | None = None
+) -> state.Reporter:
+    requests = drain.OpenRequests()
+    return state.Reporter(
+        "pod",
+        watch,  # type: ignore[arg-type]
+        follower or Follower(),  # type: ignore[arg-type]
+        draining or drain.Drain(60, 60, requests),
+        requests,
+        timing.Ledger(),
+        lambda: 7.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("watch", "follower", "expected"),
+    [
+        (Watch(), Follower(), ""),
+        (Watch(silence="refused"), Follower(), "engine does not answer: refused"),
+        (Watch(Phase.LOADING), Follower(), "engine is loading (42%)"),
+        (Watch(Phase.LOADING, dead="no progress"), Follower(), "engine is not alive: no progress"),
+        (Watch(Phase.FAILED, error="NotEnoughMemory"), Follower(), "engine failed: NotEnoughMemory"),
+        (Watch(), Follower(0), "no flags applied yet: in progress"),
+        (Watch(), Follower(0, "flags.json: document"), "no flags applied yet: flags.json: document"),
+        # What is in force goes on serving while something newer cannot be applied.
+        (Watch(), Follower(1, "refused"), ""),
+    ],
+)
+def test_readiness(watch: Watch, follower: Follower, expected: str) -> None:
+    told = reporter(watch, follower)
+    assert told.why_not_ready() == expected
+    assert told.state().ready is (expected == "")
+
+
+async def test_a_draining_pod_is_not_ready() -> None:
+    draining = drain.Drain(0, 0, drain.OpenRequests())
+    await draining.drained()
+    told = reporter(Watch(), draining=draining)
+    assert told.why_not_ready() == "draining"
+    assert (told.state().draining, told.state().ready) == (True, False)
+
+
+def test_state_without_an_engine_and_without_an_objective() -> None:
+    told = reporter(Watch(silence="refused")).state()
+    assert (told.engine, told.ttft, told.overdue, told.in_flight) == (None, None, 0, 0)
