@@ -8,7 +8,6 @@ _ALL = ("get", "list", "watch", "create", "patch", "delete")
 # Where the operator watches: (API group, resource) -> verbs.
 WATCHED: Granted = {
     ("firsttoken.dev", "inferenceservices"): {"get", "list", "watch"},
-    ("firsttoken.dev", "regressionevals"): {"get", "list", "watch"},
     ("firsttoken.dev", "inferenceservices/status"): {"patch"},
     ("firsttoken.dev", "inferenceservices/finalizers"): {"update"},
     ("apps", "deployments"): set(_ALL),
@@ -16,10 +15,10 @@ WATCHED: Granted = {
     ("apps", "replicasets"): {"list", "watch"},
     ("", "services"): set(_ALL),
     ("", "configmaps"): set(_ALL),
-    ("policy", "poddisruptionbudgets"): set(_ALL),
+    ("policy", "poddisruptionbudgets"): {"get", "list", "watch", "create", "patch"},
     ("batch", "jobs"): set(_ALL),
-    ("", "pods"): {"get", "list", "watch", "patch", "delete"},
-    ("", "events"): {"get", "list", "watch", "create", "patch"},
+    ("", "pods"): {"list", "watch", "patch"},
+    ("", "events"): {"list"},
 }
 # In scope cluster, besides.
 CLUSTER_ONLY: Granted = {

@@ -69,7 +69,7 @@ serviceaccounts, roles and their bindings, pods/exec and nodes.
 */}}
 {{- define "firsttoken.rules" -}}
 - apiGroups: [firsttoken.dev]
-  resources: [inferenceservices, regressionevals]
+  resources: [inferenceservices]
   verbs: [get, list, watch]
 - apiGroups: [firsttoken.dev]
   resources: [inferenceservices/status]
@@ -89,16 +89,18 @@ serviceaccounts, roles and their bindings, pods/exec and nodes.
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]
+# The patch is of one annotation, by which the kubelet refreshes the mounted flags at once.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, patch, delete]
+  verbs: [list, watch, patch]
+# Read only, to say on the service why a pod does not start.
 - apiGroups: [""]
   resources: [events]
-  verbs: [get, list, watch, create, patch]
+  verbs: [list]
 {{- end }}
 
 {{/* Environment of the operator that comes from values, as a JSON map. */}}
