@@ -89,6 +89,7 @@ def serve(
             port=port,
             ops_port=ops_port,
             initial=settings.initial_settings(flags_file, disable or []),
+            log_format=log_format,
         )
         # Here, not at the top: aiohttp and the tokenizers are not needed for --help.
         from firsttoken_runtime.server import process

@@ -31,14 +31,16 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
-def configure_logging(log_format: str, level: int = logging.INFO) -> None:
-    """Log to standard error; standard output is for people."""
+def configure_logging(log_format: str) -> None:
+    """Log to standard error. In a terminal only what is wrong; what went well is on standard output."""
     handler = logging.StreamHandler(sys.stderr)
     if log_format == "json":
         handler.setFormatter(JsonFormatter())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(handlers=[handler], level=level, force=True)
+    logging.basicConfig(
+        handlers=[handler], level=logging.INFO if log_format == "json" else logging.WARNING, force=True
+    )
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,11 @@ class Started:
     def rows(self) -> list[tuple[str, str]]:
         ready = self.ready
         pool_tokens = ready.kv_blocks * ready.block_size_tokens
+        model = f"{self.served_name} ({ready.architecture})"
         return [
             ("URL", self.url),
             ("Operations", f"{self.ops_url}/readyz, /livez, /metrics, /state"),
-            ("Model", f"{self.served_name} ({ready.architecture}) from {self.source}, loaded in {self.load_s:.1f} s"),
+            ("Model", f"{model} from {self.source}, loaded in {self.load_s:.1f} s"),
             ("Device", ready.device),
             ("Number format", f"{ready.dtype}: {ready.dtype_reason}"),
             (

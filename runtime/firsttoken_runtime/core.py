@@ -123,7 +123,7 @@ class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
     """Engine to server, then it exits: why the model cannot be served, and which option to change."""
 
     reason: str
-    """One of `firsttoken_api.reasons`: ModelNotFound, ChecksumMismatch, UnsupportedArchitecture, NotEnoughMemory, …"""
+    """One of `firsttoken_api.reasons`: ModelNotFound, UnsupportedArchitecture, NotEnoughMemory, …"""
     message: str
 
 
@@ -132,7 +132,7 @@ FromEngine = Loading | Ready | StepOutput | FlagsApplied | LoadFailed
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Cold settings of one engine, as options mirror `spec.runtime`. `auto` is resolved by a pure function."""
+    """Cold settings of one engine; options mirror `spec.runtime`. A pure function resolves `auto`."""
 
     model_path: str
     """A folder of safetensors or a .gguf file."""

@@ -23,10 +23,11 @@ DEFAULT_TTFT_P95_S = 0.5
 
 
 class OptionError(UserError):
-    """A value that cannot be used; the message starts with the option's name."""
+    """A value that cannot be used; the message names the option."""
 
     def __init__(self, option: str, message: str, reason: str = Reason.ENGINE_FAILED) -> None:
-        super().__init__(" ".join(f"{option}: {message}".split()))  # one line, whatever the cause wrote
+        line = " ".join(message.split())  # one line, whatever the cause wrote
+        super().__init__(f"{option}: {line}" if option else line)
         self.option = option
         self.reason = reason
 
@@ -42,6 +43,7 @@ class ServeSettings:
     ops_port: int | None
     initial: HotSettings | None
     """Hot settings in force from the first step; None = the engine's defaults."""
+    log_format: str = "text"
 
     @property
     def model_path(self) -> Path:

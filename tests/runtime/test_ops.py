@@ -28,7 +28,7 @@ async def test_a_loading_server_is_live_and_not_ready():
 
 
 async def test_metrics_are_the_table_and_parse():
-    async with serving() as served:
+    async with serving(Script(token_s=0.02)) as served:
         await served.post("/v1/completions", {"prompt": "abc", "max_tokens": 5})
         await served.post("/v1/completions", {"prompt": ""})
         async with served.session.get(f"{served.ops_url}/metrics") as response:

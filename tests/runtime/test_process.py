@@ -101,15 +101,17 @@ async def test_open_requests_end_before_the_server_does():
     [
         (Script(load_failure="NotEnoughMemory"), "NotEnoughMemory | --max-model-len: no, because"),
         (Script(load_failure="UnsupportedArchitecture"), "UnsupportedArchitecture | SOURCE: no, because"),
-        (Script(exit_code=5), "EngineFailed | engine: the engine process ended with exit code 5"),
+        (
+            Script(exit_code=5),
+            "EngineFailed | the engine process ended with exit code 5 while it loaded the model",
+        ),
     ],
 )
 async def test_a_failed_load_is_one_line(script, said):
     process = await _start(script)
     _, err = await asyncio.wait_for(process.communicate(), 20)
     assert process.returncode == 1
-    assert err.decode().strip().splitlines()[-1].startswith(said)
-    assert b"Traceback" not in err
+    assert err.decode().strip() == said
 
 
 async def test_a_taken_port_is_named_before_anything_is_loaded():

@@ -38,7 +38,8 @@ def _load(
     settings: core.EngineSettings, initial_settings_json: bytes | None, box: mailbox.Mailbox
 ) -> loading.Engine | None:
     def failed(reason: str, error: Exception) -> None:
-        _log.error("cannot serve %s: %s: %s", settings.model_path, reason, error)
+        # The server says it to people; said here too, it would be there twice.
+        _log.info("cannot serve %s: %s: %s", settings.model_path, reason, error)
         box.send(core.LoadFailed(reason=reason, message=str(error)))
 
     try:

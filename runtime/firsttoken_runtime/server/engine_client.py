@@ -95,6 +95,7 @@ class EngineClient:
         initial: HotSettings | None = None,
         *,
         engine_module: str = ENGINE_MODULE,
+        log_format: str = "text",
         limits: life.Limits | None = None,
         on_step: OnStep = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
@@ -102,6 +103,7 @@ class EngineClient:
         self._settings = settings
         self._initial = initial
         self._engine_module = engine_module
+        self._log_format = log_format
         self._on_step = on_step
         self._clock = clock
         self.life = life.Life(limits or life.Limits(), clock())
@@ -133,6 +135,7 @@ class EngineClient:
             module=self._engine_module,
             settings=self._settings,
             initial_settings_json=self._initial.model_dump_json().encode() if self._initial else None,
+            log_format=self._log_format,
             to_engine_address=to_engine,
             from_engine_address=from_engine,
         )
@@ -152,17 +155,19 @@ class EngineClient:
         ]
 
     async def close(self) -> None:
-        """End the engine: in order if it listens, else by force. Open sequences fail."""
+        """End the engine: in order if it serves, else by force. Open sequences fail."""
         self._closing = True
+        grace_s = SHUTDOWN_GRACE_S if self.life.is_ready else 0.0
         self._fail("the server is shutting down")
         if self._process is None:
             return
         with suppress(zmq.Again):
             self._send(core.Shutdown())
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), SHUTDOWN_GRACE_S)
+            await asyncio.wait_for(self._process.wait(), grace_s)
         if self._process.returncode is None:
-            log.warning("the engine did not end in %.0f s and is killed", SHUTDOWN_GRACE_S)
+            if grace_s:
+                log.warning("the engine did not end in %.0f s and is killed", grace_s)
             self._kill(self._process)
             await self._process.wait()
         for task in self._tasks:
@@ -365,7 +370,7 @@ class EngineClient:
                 self._kill(process)
 
     def _fail(self, reason: str) -> None:
-        if self.life.phase is not Phase.FAILED and not self._closing:
+        if self.life.is_ready and not self._closing:  # a failed load is told by whoever waits for it
             log.error("%s", reason)
         self.life.fail(reason)
         for sequence in self._sequences.values():

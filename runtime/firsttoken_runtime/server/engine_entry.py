@@ -12,7 +12,7 @@ import threading
 
 import msgspec
 
-from firsttoken_runtime import core
+from firsttoken_runtime import console, core
 
 PIPE = 0
 EXIT_ORPHANED = 3
@@ -27,12 +27,14 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     initial_settings_json: bytes | None
     to_engine_address: str
     from_engine_address: str
+    log_format: str = "text"
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     launch = msgspec.json.decode(_first_line(PIPE), type=Launch)
     threading.Thread(target=_end_with, args=(PIPE,), name="server-watch", daemon=True).start()
+    console.configure_logging(launch.log_format)
     engine = importlib.import_module(launch.module)
     engine.run(
         launch.settings, launch.initial_settings_json, launch.to_engine_address, launch.from_engine_address

@@ -53,7 +53,11 @@ async def serve(settings: ServeSettings, *, engine_module: str = ENGINE_MODULE) 
     async with AsyncExitStack() as stack:
         metrics = Metrics(settings.served_name)
         client = EngineClient(
-            settings.engine, settings.initial, engine_module=engine_module, on_step=metrics.step
+            settings.engine,
+            settings.initial,
+            engine_module=engine_module,
+            log_format=settings.log_format,
+            on_step=metrics.step,
         )
         service = Service(settings.served_name, client, metrics)
         stack.callback(service.close)
@@ -65,7 +69,7 @@ async def serve(settings: ServeSettings, *, engine_module: str = ENGINE_MODULE) 
             if await _load(service, settings.model_path, stop):
                 _announce(settings, service, api.port, ops.port, time.monotonic() - started_at_s)
         except LoadError as error:
-            raise OptionError(_option(error.reason), str(error), error.reason) from error
+            raise OptionError(_option(error), str(error), error.reason) from error
         await stop.wait()
         for number in SIGNALS:  # a second signal ends it at once
             loop.remove_signal_handler(number)
@@ -129,9 +133,11 @@ def _check_engine(client: EngineClient) -> None:
         raise LoadError(Reason.ENGINE_FAILED, f"{client.life.error} while it loaded the model")
 
 
-def _option(reason: str) -> str:
-    """A message of the engine that names its own option is shown under none."""
-    return OPTION_OF_REASON.get(Reason(reason), "engine") if reason in list(Reason) else "engine"
+def _option(error: LoadError) -> str:
+    """The option to show before the message; none if the message names one itself."""
+    if "--" in str(error):
+        return ""
+    return next((option for reason, option in OPTION_OF_REASON.items() if reason == error.reason), "")
 
 
 def _announce(settings: ServeSettings, service: Service, port: int, ops_port: int, load_s: float) -> None:

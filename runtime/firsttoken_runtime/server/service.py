@@ -12,7 +12,7 @@ import jinja2
 
 from firsttoken_api import errors
 from firsttoken_api.state import EngineState, Phase
-from firsttoken_runtime.model import checkpoint
+from firsttoken_runtime.model import checkpoint, config
 from firsttoken_runtime.model.errors import ModelUnreadable
 from firsttoken_runtime.server import tokenizer
 from firsttoken_runtime.server.chat_template import ChatTemplate
@@ -53,8 +53,17 @@ class Service:
         self._threads = ThreadPoolExecutor(TOKENIZER_THREADS, "tokenizer")
 
     async def load_text(self, model_path: Path) -> None:
-        """Read tokenizer and chat template. Raises `model.errors.ModelError` or OSError."""
-        self.use_text(await self.in_thread(lambda: tokenizer.load(checkpoint.open_checkpoint(model_path))))
+        """Read tokenizer and chat template. Raises `model.errors.ModelError` or OSError.
+
+        The configuration comes first: that a model is of an unknown kind says more than its tokenizer does.
+        """
+
+        def load() -> tokenizer.TextModel:
+            source = checkpoint.open_checkpoint(model_path)
+            config.read(source)
+            return tokenizer.load(source)
+
+        self.use_text(await self.in_thread(load))
 
     def use_text(self, text_model: tokenizer.TextModel) -> None:
         """Raises ModelUnreadable if the chat template cannot be compiled."""

