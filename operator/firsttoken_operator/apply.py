@@ -320,10 +320,11 @@ def _version(body: Object) -> str:
 
 
 def _covers(actual: Any, stated: Any) -> bool:
-    """Whether everything that is stated is there; what the API server adds by default does not matter."""
+    """Whether everything that is stated is there. What the API server adds does not matter, nor does an empty
+    or false value that it leaves out."""
     if isinstance(stated, dict):
         return isinstance(actual, dict) and all(
-            (key in actual and _covers(actual[key], value)) or (value == {} and key not in actual)
+            (key in actual and _covers(actual[key], value)) or (not value and key not in actual)
             for key, value in stated.items()
         )
     if isinstance(stated, list):

@@ -4,6 +4,7 @@ from typing import Any
 
 from firsttoken_api import inference_service, resolved
 from firsttoken_api.inference_service import InferenceService
+from firsttoken_api.reasons import Reason
 from firsttoken_api.state import EngineState, FlagsState, Phase, SidecarState, TtftWindow
 from firsttoken_operator import resolution, revisions, settings
 from firsttoken_operator.observed import (
@@ -82,9 +83,7 @@ def rendering(
     found: resolved.ResolvedModel | None = None,
 ) -> revisions.Rendering:
     """What this operator would make of the service."""
-    known = resolution.Resolution(
-        found or model(), resolution.Reason.RESOLVED, "", resolution.source_hash(of), ""
-    )
+    known = resolution.Resolution(found or model(), Reason.RESOLVED, "", resolution.source_hash(of), "")
     return revisions.render(of, known, images)
 
 
@@ -168,9 +167,7 @@ def pod(
 
 
 def document(of: Revision, generation: int, content_hash: str) -> FlagsDocument:
-    return FlagsDocument(
-        f"{of.object_name}-flags", f"uid-flags-{of.name}", of.name, generation, content_hash
-    )
+    return FlagsDocument(f"{of.object_name}-flags", f"uid-flags-{of.name}", of.name, generation, content_hash)
 
 
 def observed(of: InferenceService, **fields: Any) -> Observed:

@@ -62,9 +62,7 @@ EDGES = (0.05, 0.1, 0.5, 2.0)
 
 
 @given(st.lists(COUNTS, min_size=1, max_size=4), st.floats(0.01, 0.99), st.floats(0.01, 0.99))
-def test_quantiles_grow_and_stay_inside_the_edges(
-    pods: list[list[int]], one: float, other: float
-) -> None:
+def test_quantiles_grow_and_stay_inside_the_edges(pods: list[list[int]], one: float, other: float) -> None:
     merged = ttft.merge([window(EDGES, tuple(counts)) for counts in pods])
     assert merged is not None
     assert merged.total == pytest.approx(sum(sum(counts) for counts in pods))
