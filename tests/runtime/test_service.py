@@ -1,0 +1,68 @@
+"""What a service refuses before it looks at a request."""
+
+import pytest
+
+from firsttoken_api import errors
+from firsttoken_runtime import core
+from firsttoken_runtime.model.errors import ModelError
+from firsttoken_runtime.server.engine_client import EngineClient
+from firsttoken_runtime.server.metrics import Metrics
+from firsttoken_runtime.server.service import Service
+from runtime.byte_text import text_model
+from runtime.fake_engine import Script
+
+
+@pytest.fixture
+async def service():
+    made = Service("chat", EngineClient(Script().settings()), Metrics("chat"), max_open_requests=0)
+    yield made
+    made.close()
+
+
+def _ready() -> core.Ready:
+    return core.Ready(
+        architecture="fake",
+        device="cpu",
+        dtype="float32",
+        dtype_reason="",
+        max_model_len=10,
+        kv_blocks=1,
+        block_size_tokens=16,
+        vocabulary_size=5,
+        flags_enabled=(),
+    )
+
+
+async def test_ready_means_engine_and_text(service):
+    with pytest.raises(errors.ModelLoadingError):
+        service.check_ready()
+    service.client._take(_ready())
+    assert not service.is_ready
+    assert service.state().phase == "Loading"
+    with pytest.raises(errors.ModelLoadingError, match="tokenizer"):
+        service.check_ready()
+    service.use_text(text_model())
+    service.check_ready()
+    assert service.state().phase == "Ready"
+    service.client.life.fail("gone")
+    with pytest.raises(errors.UnavailableError, match="gone"):
+        service.check_ready()
+
+
+async def test_names_and_room(service):
+    service.check_model(None)
+    service.check_model("chat")
+    with pytest.raises(errors.UnknownModelError):
+        service.check_model("chat:route")
+    with pytest.raises(errors.TooManyRequestsError):
+        service.check_room()
+
+
+async def test_a_template_that_does_not_compile_is_a_model_error(service):
+    with pytest.raises(ModelError, match="chat template is wrong"):
+        service.use_text(text_model(chat_template="{% if %}"))
+
+
+async def test_a_missing_model_is_found_in_the_thread(service, tmp_path):
+    with pytest.raises(ModelError):
+        await service.load_text(tmp_path / "none.gguf")
