@@ -293,7 +293,9 @@ class Beside:
     ) -> contextlib.AbstractAsyncContextManager[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         return raw(self.running.http_port)
 
-    async def chat(self, *, stream: bool = True, **headers: str) -> aiohttp.ClientResponse:
+    async def chat(
+        self, *, stream: bool = True, headers: dict[str, str] | None = None
+    ) -> aiohttp.ClientResponse:
         return await self.client.post(
             self.url("/v1/chat/completions"), json={"stream": stream}, headers=headers
         )

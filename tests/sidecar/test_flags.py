@@ -13,14 +13,13 @@ from firsttoken_sidecar.flags import Named, Step
 from sidecar import fakes
 
 
-def parsed(generation: int, **changes: bool) -> flags.Document:
-    return flags.parse_document(fakes.document(generation, **changes))
+def parsed(generation: int, *, enabled: bool = True) -> flags.Document:
+    return flags.parse_document(fakes.document(generation, enabled=enabled))
 
 
-def in_force(generation: int, **changes: bool) -> FlagsState:
-    return FlagsState(
-        generation=generation, hash=parsed(max(generation, 1), **changes).settings.content_hash()
-    )
+def in_force(generation: int, *, enabled: bool = True) -> FlagsState:
+    content_hash = parsed(generation, enabled=enabled).settings.content_hash()
+    return FlagsState(generation=generation, hash=content_hash)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import asyncio
 import gzip
 import json
 import time
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
@@ -206,7 +207,7 @@ async def test_head_keeps_the_length_and_has_no_body() -> None:
 async def test_a_body_past_the_limit_is_refused(is_chunked: bool) -> None:
     async with fakes.engine() as engine, fakes.beside(engine, MAX_BODY_BYTES="100000") as sidecar:
 
-        async def pieces():  # type: ignore[no-untyped-def]
+        async def pieces() -> AsyncIterator[bytes]:
             for _ in range(30):
                 yield b"x" * 10000
 

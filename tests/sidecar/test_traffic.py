@@ -52,7 +52,7 @@ async def test_an_absolute_target_is_this_server() -> None:
 
 async def test_the_request_id_is_kept_or_made_and_echoed() -> None:
     async with fakes.engine() as engine, fakes.beside(engine) as sidecar:
-        async with await sidecar.chat(**{"X-Request-Id": "mine"}) as response:
+        async with await sidecar.chat(headers={"X-Request-Id": "mine"}) as response:
             assert response.headers.getall("X-Request-Id") == ["mine"]
         made = set()
         for path in ("/v1/models", "/v1/models", "/nowhere"):
