@@ -19,7 +19,6 @@ from firsttoken_api import built, inference_service, names, regression_eval
 from firsttoken_api.errors import UserError
 from firsttoken_api.reasons import ConditionType
 from firsttoken_api.status import InferenceServiceStatus
-from firsttoken_operator import client, kinds
 
 # Conditions whose good state is False.
 _BAD_IF_TRUE = frozenset(
@@ -110,6 +109,9 @@ def _documents(file: Path) -> list[Any]:
 
 
 async def _read(name: str | None, namespace: str | None, all_namespaces: bool) -> list[dict[str, Any]]:
+    # Here, not above: the client library takes a second to import, and `validate` needs no cluster.
+    from firsttoken_operator import client, kinds
+
     where = None if all_namespaces else namespace or client.current_namespace()
     try:
         async with client.connect() as api:

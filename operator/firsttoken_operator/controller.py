@@ -91,6 +91,10 @@ class Controller:
             observed = self._gather(key, memory, now)
             if not isinstance(observed, Observed):
                 return queue.Retry(0.0)
+        if await self._read_unknown(key, observed):
+            observed = self._gather(key, memory, now)
+            if not isinstance(observed, Observed):
+                return queue.Retry(0.0)
         if self._has_pending(observed):
             waits_s.append(events.AGAIN_AFTER_S)
 
@@ -153,6 +157,17 @@ class Controller:
         for uid in due:
             await self._events.read(key[0], uid, now)
         return bool(due)
+
+    async def _read_unknown(self, key: ServiceKey, observed: Observed) -> bool:
+        """Read replicas that are ready and were never read: a new leader must not report what it forgot."""
+        targets = []
+        for pod in observed.live_pods():
+            body = self._store.get(kinds.POD, key[0], pod.name)
+            if pod.ready and pod.state is None and pod.failed_scrapes == 0 and body is not None:
+                target = gather.target_of(key, body)
+                targets += [target] if target else []
+        await self._scraper.read(targets)
+        return bool(targets)
 
     def _watch(self, key: ServiceKey, decided: plan.Plan) -> None:
         """Read pods that are taking new flags at once and often."""

@@ -15,6 +15,8 @@ RETRY_AFTER_S = (2.0, 4.0, 8.0)
 GIVE_UP_S = 30.0
 REFUSAL_AFTER_S = 2.0
 """An error younger than this may still be about the settings before."""
+UNREADABLE_AFTER = 3
+"""Scrapes that must fail before a ready pod is asked blindly."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def advance(pods: tuple[Pod, ...], generation: int, content_hash: str, now: floa
     """`pods`: live serving pods. Those whose engine has no settings yet take the newest by themselves."""
     concerned = tuple(
         sorted(
-            (pod for pod in pods if pod.ready or (pod.state and pod.state.flags.generation > 0)),
+            (pod for pod in pods if _is_concerned(pod)),
             key=lambda pod: pod.name,
         )
     )
@@ -86,6 +88,13 @@ def advance(pods: tuple[Pod, ...], generation: int, content_hash: str, now: floa
         refused=refused,
         again_after_s=max(0.05, min(waits)) if waits else None,
     )
+
+
+def _is_concerned(pod: Pod) -> bool:
+    """Its engine has settings, as far as we know. What was not read yet is not bothered."""
+    if pod.state is None:
+        return pod.ready and pod.failed_scrapes >= UNREADABLE_AFTER
+    return pod.ready or pod.state.flags.generation > 0
 
 
 def _first_s(pod: Pod, generation: int, now: float) -> float:

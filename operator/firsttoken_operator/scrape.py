@@ -88,6 +88,10 @@ class Scraper:
         for uid in uids:
             self._watched.pop(uid, None)
 
+    async def read(self, targets: Iterable[Target]) -> None:
+        """Read these now; what fails counts as a failed scrape."""
+        await asyncio.gather(*(self._read(target) for target in targets))
+
     async def run(self) -> None:
         """Read every target each interval, until cancelled."""
         while True:
@@ -95,7 +99,7 @@ class Scraper:
             targets = tuple(self._targets())
             alive = {target.uid for target in targets}
             self._known = {uid: known for uid, known in self._known.items() if uid in alive}
-            await asyncio.gather(*(self._read(target) for target in targets))
+            await self.read(targets)
             await asyncio.sleep(max(0.1, self._interval_s - (self._clock() - begin)))
 
     async def run_watch(self) -> None:
@@ -106,7 +110,7 @@ class Scraper:
                 await self._wake.wait()
             now = self._clock()
             self._watched = {uid: each for uid, each in self._watched.items() if each[1] > now}
-            await asyncio.gather(*(self._read(target) for target, _ in tuple(self._watched.values())))
+            await self.read([target for target, _ in self._watched.values()])
             await asyncio.sleep(WATCH_EVERY_S)
 
     async def _read(self, target: Target) -> None:

@@ -92,8 +92,12 @@ def test_starting_pods_take_the_newest_by_themselves() -> None:
 
 
 def test_a_ready_pod_that_cannot_be_read_is_asked_all_the_same() -> None:
-    progress = advance(build.pod("a", ready=True, state=None))
-    assert progress.mark is not None
+    assert advance(build.pod("a", failed_scrapes=3)).mark is not None
+
+
+def test_what_was_not_read_yet_is_left_alone() -> None:
+    """A new leader knows no states: it must not mark every pod."""
+    assert advance(build.pod("a"), build.pod("b", failed_scrapes=1)).mark is None
 
 
 def test_a_mark_of_an_earlier_operator_counts_from_now() -> None:
