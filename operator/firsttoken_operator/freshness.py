@@ -84,9 +84,9 @@ class Freshness:
         suspects: list[tuple[kinds.Kind, str | None, Difference]] = []
         for namespace in self._namespaces:
             for kind in (kinds.INFERENCE_SERVICE, *kinds.CHILDREN):
-                difference = compare(
-                    await self._listed(kind, namespace), self._store.versions(kind, namespace)
-                )
+                # Before the list: what is made while it is taken must not look like a ghost.
+                known = self._store.versions(kind, namespace)
+                difference = compare(await self._listed(kind, namespace), known)
                 if difference.behind or difference.ghosts:
                     suspects.append((kind, namespace, difference))
         if suspects:

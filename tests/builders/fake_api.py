@@ -171,7 +171,7 @@ class FakeApi:
 
     @staticmethod
     def _entry(manager: str | None, operation: str) -> Object:
-        return {"manager": manager, "operation": operation, "fieldsV1": {"f:spec": {}, "f:metadata": {}}}
+        return {"manager": manager or "unknown", "operation": operation, "fieldsV1": {"f:spec": {}, "f:metadata": {}}}
 
 
 def _merged(before: Object, change: Object) -> Object:
