@@ -39,9 +39,8 @@ def _run(given: argparse.Namespace, shop: build.Workshop) -> int:
             push=given.push,
         )
         log = shop.where.steps / "publish.log"
-        for reference in publish.run(order, shop.where.checkout, log, shop.report, shop.processes):
-            print(reference)
-        print(order.next_step())
+        for line in publish.run(order, shop.where.checkout, log, shop.report, shop.processes):
+            print(line)
         return 0
     built = build.build(shop)
     if given.command == "load":

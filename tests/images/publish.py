@@ -3,7 +3,8 @@
 Pure but for `run`: the command lines are data, so that they are tested without any of the tools.
 """
 
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,31 +60,47 @@ class Order:
             command += ["--build-arg", f"{name}={value}"]
         return [*command, "--tag", self.reference(role), str(root)]
 
-    def push_command(self, role: str) -> list[str]:
-        return [self.tool, "push", self.reference(role)]
+    def push_command(self, role: str, digests: Path) -> list[str]:
+        """The command line that pushes one image; buildah and podman write its digest into `digests`."""
+        file = [] if self.tool == "docker" else ["--digestfile", str(digests / role)]
+        return [self.tool, "push", *file, self.reference(role)]
 
-    def commands(self, root: Path) -> list[tuple[str, list[str], float]]:
+    def commands(self, root: Path, digests: Path) -> list[tuple[str, list[str], float]]:
         """(name of the step, command line, bound in seconds), in order."""
         builds = [(f"{role} image", self.build(role, root), BUILD_TIMEOUT_S) for role in inputs.ROLES]
-        pushes = [(f"push {role}", self.push_command(role), PUSH_TIMEOUT_S) for role in inputs.ROLES]
+        pushes = [(f"push {role}", self.push_command(role, digests), PUSH_TIMEOUT_S) for role in inputs.ROLES]
         return [*builds, *(pushes if self.push else [])]
 
-    def next_step(self) -> str:
-        """The line that uses the images."""
-        return (
-            "helm install firsttoken charts/firsttoken --namespace firsttoken-system --create-namespace"
-            f" --set image.registry={self.registry.rstrip('/')} --set image.tag={self.tag}"
-        )
+    def next_step(self, digests: Mapping[str, str]) -> str:
+        """The line that uses the images: by digest where the registry has said which."""
+        pins = [f"--set images.{role}.digest={digest}" for role, digest in digests.items()]
+        names = [f"--set image.registry={self.registry.rstrip('/')}", f"--set image.tag={self.tag}"]
+        command = "helm install firsttoken charts/firsttoken --namespace firsttoken-system --create-namespace"
+        return " \\\n  ".join([command, *names, *pins])
 
 
 def run(
     order: Order, root: Path, log: Path, report: steps.Report, processes: steps.Processes
 ) -> Sequence[str]:
-    """Builds, and pushes when asked; the references. Raises StepError."""
+    """Builds, and pushes when asked; what to tell the person, line by line. Raises StepError."""
     problem = order.problem()
     if problem:
         raise steps.StepError(problem)
-    for name, command, timeout_s in order.commands(root):
+    digests = log.parent / "digests"
+    digests.mkdir(parents=True, exist_ok=True)
+    for name, command, timeout_s in order.commands(root, digests):
         with report.step(name, log):
             processes.run(command, log, timeout_s)
-    return [order.reference(role) for role in inputs.ROLES]
+    pushed = {role: _digest(order, role, digests) for role in inputs.ROLES} if order.push else {}
+    return [*(order.reference(role) for role in inputs.ROLES), "", order.next_step(pushed)]
+
+
+def _digest(order: Order, role: str, digests: Path) -> str:
+    """What the registry calls the image that was just pushed."""
+    if order.tool != "docker":
+        return (digests / role).read_text().strip()
+    command = ["docker", "image", "inspect", "--format", "{{index .RepoDigests 0}}", order.reference(role)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0:
+        raise steps.StepError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout.strip().rpartition("@")[2]

@@ -58,15 +58,21 @@ def test_torch_from_another_index() -> None:
     assert "TORCH_INDEX_URL=https://mirror.example.com/cpu" in command
 
 
-def test_images_are_pushed_only_when_asked_and_after_all_were_built() -> None:
-    assert [name for name, _, _ in order().commands(ROOT)] == [
-        "operator image",
-        "sidecar image",
-        "runtime image",
-    ]
-    names = [name for name, _, _ in order(push=True).commands(ROOT)]
+def test_images_are_pushed_only_when_asked_and_after_all_were_built(tmp_path: Path) -> None:
+    builds = [name for name, _, _ in order().commands(ROOT, tmp_path)]
+    assert builds == ["operator image", "sidecar image", "runtime image"]
+    names = [name for name, _, _ in order(push=True).commands(ROOT, tmp_path)]
     assert names[3:] == ["push operator", "push sidecar", "push runtime"]
 
 
-def test_the_next_step_uses_the_same_names() -> None:
-    assert "--set image.registry=registry.example.com/team --set image.tag=0.1.0" in order().next_step()
+@pytest.mark.parametrize("tool", ["podman", "buildah"])
+def test_the_digest_is_asked_for(tool: str, tmp_path: Path) -> None:
+    command = order(tool=tool).push_command("runtime", tmp_path)
+    assert command[:4] == [tool, "push", "--digestfile", str(tmp_path / "runtime")]
+
+
+def test_the_next_step_uses_the_same_names_and_the_digests() -> None:
+    line = order().next_step({"runtime": "sha256:ab"})
+    assert "--set image.registry=registry.example.com/team" in line
+    assert "--set image.tag=0.1.0" in line
+    assert "--set images.runtime.digest=sha256:ab" in line
