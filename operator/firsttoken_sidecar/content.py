@@ -247,3 +247,17 @@ class JsonDocument:
         if path[2] == b"text":
             return True
         return path[2] in _MESSAGES and len(path) > 3 and path[3] in CONTENT_KEYS
+
+
+class EventEnd:
+    """Knows whether the bytes so far end with a complete SSE event."""
+
+    def __init__(self) -> None:
+        self._tail = b"\n\n"
+
+    def watch(self, chunk: bytes) -> None:
+        self._tail = (self._tail + chunk[-4:])[-4:]
+
+    @property
+    def is_reached(self) -> bool:
+        return self._tail.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))

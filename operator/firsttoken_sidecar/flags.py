@@ -1,26 +1,22 @@
-"""Brings the flags that the operator wrote into the running engine, in the operator's order.
+"""Brings the flags that the operator wrote into the running engine.
 
-The operator writes the revision's ConfigMap, then names a generation in this pod's own annotation
-(`<generation>.<try>`). An engine that has no settings yet takes the newest document in the mount; one
-that has waits until its own annotation names the document's generation, so that replicas switch one at
-a time. A document that does not parse keeps the last good one; why is on /state. What the engine
-refuses is not asked again before the document or the annotation changes or the engine restarts.
+Follows the mounted ConfigMap and this pod's own annotation; `flag_rule` decides. A document that does not
+parse keeps the last good one; why is on /state. What the engine refuses is not asked again before the
+document or the annotation changes or the engine restarts; what it fails to do is tried again, later and
+later.
 """
 
 import asyncio
+import contextlib
 import logging
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from firsttoken_api import names
-from firsttoken_api.hot_settings import HotSettings, Objective
+from firsttoken_api.hot_settings import Objective
 from firsttoken_api.state import FlagsState
-from firsttoken_sidecar import engines, logs, metrics, mounts, watch
+from firsttoken_sidecar import engines, flag_rule, logs, metrics, mounts, watch
 
 INTERVAL_S = 0.1
 FIRST_RETRY_S = 0.2
@@ -29,70 +25,13 @@ LONGEST_RETRY_S = 5.0
 logger = logging.getLogger(__name__)
 
 
-class BadDocumentError(ValueError):
-    """A flags document that cannot be used. The message says where it is wrong."""
-
-
 @dataclass(frozen=True)
-class Document:
-    """A flags document that parsed. The engine gets the bytes as they were written."""
+class Attempt:
+    """What an answer of the engine is good for: another one of these is worth another try."""
 
-    settings: HotSettings
     content: bytes
-
-
-@dataclass(frozen=True)
-class Named:
-    """What the pod's annotation asks for."""
-
-    generation: int
-    attempt: int
-
-
-def parse_document(content: bytes) -> Document:
-    """Raises BadDocumentError."""
-    try:
-        return Document(HotSettings.model_validate_json(content), content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or "document"
-        raise BadDocumentError(f"{names.FLAGS_KEY}: {place}: {first['msg']}") from error
-
-
-_ANNOTATION = re.compile(rf'^{re.escape(names.ANNOTATION_FLAGS)}="(\d+)\.(\d+)"$', re.MULTILINE)
-
-
-def parse_annotations(content: bytes) -> Named | None:
-    """Reads the downward API's file: one `key="value"` a line. None without our annotation."""
-    found = _ANNOTATION.search(content.decode(errors="replace"))
-    return Named(int(found[1]), int(found[2])) if found else None
-
-
-class Step(StrEnum):
-    """What is to be done with the newest document."""
-
-    NO_DOCUMENT = "NoDocument"
-    ENGINE_NOT_READY = "EngineNotReady"
-    IN_FORCE = "InForce"
-    NOT_NAMED = "NotNamed"
-    APPLY = "Apply"
-
-
-def next_step(
-    document: Document | None, named: Named | None, first_generation: int, in_force: FlagsState | None
-) -> Step:
-    """The rule. `first_generation`: the newest at start; `in_force`: None while the engine is not ready."""
-    if document is None:
-        return Step.NO_DOCUMENT
-    if in_force is None:
-        return Step.ENGINE_NOT_READY
-    settings = document.settings
-    if in_force.generation == settings.generation and in_force.hash in ("", settings.content_hash()):
-        return Step.IN_FORCE
-    if in_force.generation == 0:
-        return Step.APPLY
-    allowed = named.generation if named is not None else first_generation
-    return Step.APPLY if settings.generation == allowed else Step.NOT_NAMED
+    named: flag_rule.Named | None
+    engine_starts: int
 
 
 class Follower:
@@ -114,12 +53,13 @@ class Follower:
         self._set_objective = set_objective
         self._document_file = mounts.MountedFile(flags_folder, names.FLAGS_KEY)
         self._annotations_file = mounts.MountedFile(pod_info_folder, names.POD_ANNOTATIONS_FILE)
-        self._document: Document | None = None
-        self._named: Named | None = None
+        self._document: flag_rule.Document | None = None
+        self._named: flag_rule.Named | None = None
         self._first_generation = 0
         self._has_objective = False
-        self._refused: tuple[bytes, Named | None, int] | None = None
-        self._retry_at = 0.0
+        self._attempt: Attempt | None = None
+        self._retry_at: float | None = None
+        """When the attempt may be repeated; None: never, it was refused."""
         self._retry_s = FIRST_RETRY_S
         self._document_error = f"no {self._document_file.path} yet"
         self._apply_error = ""
@@ -140,30 +80,32 @@ class Follower:
         """Reads what changed and does the next step."""
         self._read_files()
         in_force = self._watch.state.flags if self._watch.is_ready and self._watch.state is not None else None
-        step = next_step(self._document, self._named, self._first_generation, in_force)
+        step = flag_rule.next_step(self._document, self._named, self._first_generation, in_force)
         if self._document is not None:
             self._follow_objective(self._document, step)
-        if step is not Step.APPLY or self._document is None:
-            if step is Step.IN_FORCE:
+        if step is not flag_rule.Step.APPLY or self._document is None:
+            if step is flag_rule.Step.IN_FORCE:
                 self._apply_error = ""
             return
-        attempt = (self._document.content, self._named, self._watch.starts)
-        if attempt == self._refused or self._clock() < self._retry_at:
-            return
-        await self._apply(self._document, attempt)
+        attempt = Attempt(self._document.content, self._named, self._watch.starts)
+        if attempt != self._attempt:
+            self._attempt = attempt
+            self._retry_at = self._clock()
+            self._retry_s = FIRST_RETRY_S
+        if self._retry_at is not None and self._clock() >= self._retry_at:
+            await self._apply(self._document)
 
     async def run(self) -> None:
-        """Ticks until cancelled."""
+        """Ticks until cancelled: at the interval, and at once when the engine becomes ready."""
         while True:
             await self.tick()
-            await asyncio.sleep(INTERVAL_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._watch.turned_ready.wait(), INTERVAL_S)
+            self._watch.turned_ready.clear()
 
     def _read_files(self) -> None:
         if self._annotations_file.changed():
-            named = parse_annotations(self._annotations_file.read() or b"")
-            if named != self._named:
-                self._named = named
-                self._retry_at = 0.0
+            self._named = flag_rule.parse_annotations(self._annotations_file.read() or b"")
         if not self._document_file.changed():
             return
         content = self._document_file.read()
@@ -171,30 +113,29 @@ class Follower:
             self._document_error = f"no {self._document_file.path}"
             return
         try:
-            self._document = parse_document(content)
-        except BadDocumentError as error:
+            self._document = flag_rule.parse_document(content)
+        except flag_rule.BadDocumentError as error:
             self._document_error = str(error)
             self._counts.flags_errors[metrics.FlagsErrorReason.DOCUMENT] += 1
             logger.warning("flags document kept out", extra=logs.fields(error=str(error)))
             return
         self._document_error = ""
-        self._retry_at = 0.0
         if self._first_generation == 0:
             self._first_generation = self._document.settings.generation
 
-    def _follow_objective(self, document: Document, step: Step) -> None:
+    def _follow_objective(self, document: flag_rule.Document, step: flag_rule.Step) -> None:
         """The objective travels with the flags and changes with them; any is better than none."""
-        if step in (Step.APPLY, Step.IN_FORCE) or not self._has_objective:
+        if step in (flag_rule.Step.APPLY, flag_rule.Step.IN_FORCE) or not self._has_objective:
             self._has_objective = True
             self._set_objective(document.settings.objective)
 
-    async def _apply(self, document: Document, attempt: tuple[bytes, Named | None, int]) -> None:
+    async def _apply(self, document: flag_rule.Document) -> None:
         generation = document.settings.generation
         started = self._clock()
         try:
             state = await self._engine.apply_flags(document.content)
         except engines.FlagsRefusedError as error:
-            self._refused = attempt
+            self._retry_at = None
             self._failed(generation, str(error), metrics.FlagsErrorReason.REFUSED)
             return
         except engines.EngineUnreachableError as error:
@@ -204,8 +145,6 @@ class Follower:
             return
         self._watch.note_flags(state)
         self._apply_error = ""
-        self._refused = None
-        self._retry_s = FIRST_RETRY_S
         self._counts.flags_applied += 1
         took_s = round(self._clock() - started, 3)
         logger.info("flags applied", extra=logs.fields(generation=generation, took_s=took_s))

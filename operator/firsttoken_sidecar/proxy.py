@@ -6,22 +6,19 @@ cancels this handler, and that closes the connection to the engine, which is how
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import aiohttp
 from aiohttp import web
 from yarl import URL
 
 from firsttoken_api import errors
-from firsttoken_sidecar import content, headers, logs, metrics, refusals, timing
+from firsttoken_sidecar import content, headers, logs, metrics, refusals, stopwatch, timing, upload
 
 CONNECT_TIMEOUT_S = 1.0
 ENGINE_WAIT_S = 2.0
 """How long a request waits for an engine that takes no connection, before it is told to retry."""
 RETRY_EVERY_S = 0.1
-BODY_SILENCE_S = 30.0
-"""How long a client may pause inside its body. The HTTP library's fast parser reports a malformed chunk to
-nobody, it just sends no more; so this ends those uploads too."""
 POOL_KEEPALIVE_S = 15.0
 """Shorter than any engine's own limit, so that a pooled connection is not closed under a request."""
 
@@ -39,44 +36,6 @@ def session() -> aiohttp.ClientSession:
         skip_auto_headers=_SKIPPED_AUTOMATIC,
         auto_decompress=False,
     )
-
-
-class Upload:
-    """A client's body on its way to the engine; remembers why it broke off."""
-
-    def __init__(self, request: web.Request, limit_bytes: int) -> None:
-        self._request = request
-        self._limit_bytes = limit_bytes
-        self._sent_bytes = 0
-        self.is_started = False
-        self.fault: errors.ApiError | None = None
-        """Why the client's body cannot be passed on; None while it can."""
-        if (request.content_length or 0) > limit_bytes:
-            self.fault = self._too_large()
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises the fault."""
-        self.is_started = True
-        while chunk := await self._next():
-            self._sent_bytes += len(chunk)
-            if self._sent_bytes > self._limit_bytes:
-                self.fault = self._too_large()
-                raise self.fault
-            yield chunk
-
-    async def _next(self) -> bytes:
-        try:
-            async with asyncio.timeout(BODY_SILENCE_S):
-                return await self._request.content.readany()
-        except TimeoutError as error:
-            self.fault = errors.RequestTimeoutError(f"No more of the body came for {BODY_SILENCE_S:g} s.")
-            raise self.fault from error
-        except web.RequestPayloadError as error:
-            self.fault = errors.BadRequestError("The request body is not well-formed HTTP.")
-            raise self.fault from error
-
-    def _too_large(self) -> errors.ApiError:
-        return errors.RequestTooLargeError(f"The request body is larger than {self._limit_bytes} bytes.")
 
 
 class Proxy:
@@ -111,10 +70,10 @@ class Proxy:
         `is_closing` is asked when the answer starts: whether the connection is to end with it. Raises
         errors.ApiError while nothing has been sent.
         """
-        upload = Upload(request, self._max_body_bytes)
-        if upload.fault is not None:
-            raise self._refused(upload.fault)
-        upstream = await self._send(request, request_id, upload)
+        body = upload.Upload(request, self._max_body_bytes)
+        if body.fault is not None:
+            raise self._refused(body.fault)
+        upstream = await self._send(request, request_id, body)
         is_complete = False
         try:
             answer = web.StreamResponse(
@@ -132,7 +91,9 @@ class Proxy:
             else:
                 upstream.close()
 
-    async def _send(self, request: web.Request, request_id: str, upload: Upload) -> aiohttp.ClientResponse:
+    async def _send(
+        self, request: web.Request, request_id: str, body: upload.Upload
+    ) -> aiohttp.ClientResponse:
         """Sends the request, waiting a little for an engine that is not there yet."""
         target = request.rel_url
         url = URL.build(
@@ -146,16 +107,16 @@ class Proxy:
         passed = headers.of_request(request.headers, request_id)
         deadline = self._clock() + ENGINE_WAIT_S
         while True:
-            body = upload.chunks() if request.body_exists else None
+            data = body.chunks() if request.body_exists else None
             try:
                 return await self._client.request(
-                    request.method, url, headers=passed, data=body, allow_redirects=False
+                    request.method, url, headers=passed, data=data, allow_redirects=False
                 )
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-                if upload.is_started or self._clock() >= deadline:
+                if body.is_started or self._clock() >= deadline:
                     raise self._not_there(error) from error
             except (aiohttp.ClientError, OSError) as error:
-                raise self._not_sent(error, upload) from error
+                raise self._not_sent(error, body) from error
             await asyncio.sleep(RETRY_EVERY_S)
 
     def _refused(self, fault: errors.ApiError) -> errors.ApiError:
@@ -169,9 +130,9 @@ class Proxy:
         self._limited.warning("engine takes no connection", error=str(error))
         return errors.UnavailableError("The engine is not answering yet; retry in a moment.")
 
-    def _not_sent(self, error: Exception, upload: Upload) -> errors.ApiError:
-        if upload.fault is not None:
-            return self._refused(upload.fault)
+    def _not_sent(self, error: Exception, body: upload.Upload) -> errors.ApiError:
+        if body.fault is not None:
+            return self._refused(body.fault)
         self._counts.engine_errors[metrics.EngineErrorReason.BEFORE_ANSWER] += 1
         self._limited.warning("engine broke off before its answer", error=_name(error))
         return errors.EngineUnreachableError("The engine broke off before it answered.")
@@ -184,8 +145,8 @@ class Proxy:
         timed: timing.OpenRequest | None,
     ) -> bool:
         """Sends the answer on. False: one side broke off, and the engine's connection is to be closed."""
-        stopwatch = Stopwatch(upstream, timed, self._ledger, self._clock)
-        event_end = EventEnd()
+        watched = stopwatch.Stopwatch(upstream, timed, self._ledger, self._clock)
+        event_end = content.EventEnd()
         try:
             await answer.prepare(request)
             while True:
@@ -196,15 +157,15 @@ class Proxy:
                     return False
                 if not chunk:
                     break
-                stopwatch.watch(chunk)
+                watched.watch(chunk)
                 await answer.write(chunk)
-                stopwatch.written()
+                watched.written()
                 event_end.watch(chunk)
             await answer.write_eof()
         except ConnectionError:
             self._counts.disconnects += 1
             return False
-        stopwatch.ended()
+        watched.ended()
         return True
 
     async def _break_off(
@@ -212,7 +173,7 @@ class Proxy:
         request: web.Request,
         answer: web.StreamResponse,
         error: Exception,
-        event_end: "EventEnd",
+        event_end: content.EventEnd,
     ) -> None:
         """The engine failed in mid-answer: a stream ends with an error event, anything else is cut short."""
         self._counts.engine_errors[metrics.EngineErrorReason.MID_ANSWER] += 1
@@ -226,62 +187,6 @@ class Proxy:
         # A body that is not complete must not look complete: no last chunk, no full length.
         if request.transport is not None:
             request.transport.close()
-
-
-class Stopwatch:
-    """Times one answer's first content, if anybody asked for it and the answer is one."""
-
-    def __init__(
-        self,
-        upstream: aiohttp.ClientResponse,
-        timed: timing.OpenRequest | None,
-        ledger: timing.Ledger,
-        clock: Callable[[], float],
-    ) -> None:
-        self._timed = timed
-        self._ledger = ledger
-        self._clock = clock
-        self._verdict: content.Verdict | None = None
-        self._detector: content.Detector | None = None
-        if timed is not None and upstream.status == 200:
-            content_type = upstream.headers.get("Content-Type", "")
-            timed.streamed = content_type.startswith("text/event-stream")
-            self._detector = content.detector_for(content_type, upstream.headers.get("Content-Encoding", ""))
-
-    def watch(self, chunk: bytes) -> None:
-        """Before a chunk is written."""
-        if self._detector is not None:
-            self._verdict = self._detector.feed(chunk)
-
-    def written(self) -> None:
-        """After it was written: the clock stops here."""
-        if self._verdict is not None:
-            self._stop(self._verdict)
-
-    def ended(self) -> None:
-        """The answer is complete."""
-        if self._detector is not None:
-            self._stop(self._detector.finish())
-
-    def _stop(self, verdict: content.Verdict) -> None:
-        self._detector = None
-        self._verdict = None
-        if self._timed is not None and verdict is not content.Verdict.ERROR:
-            self._ledger.first_content(self._timed, self._clock())
-
-
-class EventEnd:
-    """Knows whether the bytes so far end with a complete SSE event."""
-
-    def __init__(self) -> None:
-        self._tail = b"\n\n"
-
-    def watch(self, chunk: bytes) -> None:
-        self._tail = (self._tail + chunk[-4:])[-4:]
-
-    @property
-    def is_reached(self) -> bool:
-        return self._tail.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
 
 
 def _name(error: Exception) -> str:

@@ -27,6 +27,8 @@ class Watch:
         """Why the last look failed; empty when it did not."""
         self.starts = 0
         """How often the engine was seen to start or to come back."""
+        self.turned_ready = asyncio.Event()
+        """Set by the look that finds the engine ready when the one before did not; the reader clears it."""
 
     @property
     def state(self) -> EngineState | None:
@@ -62,6 +64,8 @@ class Watch:
             self.starts += 1
             phase = probe.state.phase if probe.state is not None else "unknown"
             logger.info("engine answers", extra=logs.fields(phase=phase, starts=self.starts))
+        if probe.is_ready and not self.is_ready:
+            self.turned_ready.set()
         self.silence = ""
         self._probe = probe
         self._heard_at = self._clock()

@@ -274,3 +274,17 @@ def test_the_scanner_agrees_with_a_parser(value: object) -> None:
     document = {"id": "x", "choices": [{"message": value}, value]}
     verdict, _ = decide_json(json.dumps(document).encode())
     assert (verdict is Verdict.CONTENT) == reference(document)
+
+
+def test_event_end_is_seen_over_chunks() -> None:
+    end = content.EventEnd()
+    assert end.is_reached
+    for chunk, expected in [
+        (b"data: 1", False),
+        (b"\n", False),
+        (b"\n", True),
+        (b"x\r\n", False),
+        (b"\r\n", True),
+    ]:
+        end.watch(chunk)
+        assert end.is_reached is expected

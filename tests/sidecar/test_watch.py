@@ -90,6 +90,14 @@ async def test_the_answer_to_new_flags_counts_at_once() -> None:
     assert rig.watch.is_ready
 
 
+async def test_becoming_ready_is_told() -> None:
+    rig = Rig()
+    for seen, expected in [(None, False), (probe(Phase.LOADING), False), (probe(), True), (probe(), False)]:
+        await rig.look(seen)
+        assert rig.watch.turned_ready.is_set() is expected
+        rig.watch.turned_ready.clear()
+
+
 async def test_silence_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "firsttoken_sidecar")
     rig = Rig()
