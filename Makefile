@@ -40,7 +40,7 @@ unit: ## unit tests only
 lint: ## style, format, types, import rules
 	@$(LOCAL) local lint
 
-e2e: ## scenarios on the cluster only
+e2e: ## scenarios on the cluster only: [AREA=flags] [KEEP=1 leaves it up, so that the next run starts at once]
 	@$(LOCAL) local e2e
 
 lock: ## resolve requirements/*.lock anew; delete a lock before to get newer versions

@@ -60,7 +60,9 @@ def test(where: paths.Paths, report: steps.Report, processes: steps.Processes) -
 
 def e2e(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:
     prerequisites.install_packages(layout.of_checkout(), Progress())
-    return check.on_cluster(where, report, processes, ["tests/e2e"], with_lint=False)
+    return check.on_cluster(
+        where, report, processes, [check.area(where, os.environ.get("AREA", ""))], with_lint=False
+    )
 
 
 def clean_cache(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:

@@ -68,6 +68,18 @@ def show(lines: IO[str], out: IO[str]) -> str:
     return held.rstrip("\n")
 
 
+def area(where: Paths, name: str) -> str:
+    """The scenarios of one area (`flags` for tests/e2e/test_flags.py), or all when `name` is empty.
+
+    Raises StepError naming the areas there are.
+    """
+    folder = where.checkout / "tests" / "e2e"
+    areas = sorted(file.stem.removeprefix("test_") for file in folder.glob("test_*.py"))
+    if name and name not in areas:
+        raise steps.StepError(f"AREA={name}: one of {', '.join(areas)}")
+    return f"tests/e2e/test_{name}.py" if name else "tests/e2e"
+
+
 def unit(where: Paths, report: steps.Report, processes: steps.Processes) -> int:
     environment.ensure(where, report, processes)
     status, closing = pytest(where, ["-m", "not e2e"], UNIT_TIMEOUT_S)
