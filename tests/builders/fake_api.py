@@ -171,7 +171,8 @@ class FakeApi:
 
     @staticmethod
     def _entry(manager: str | None, operation: str) -> Object:
-        return {"manager": manager or "unknown", "operation": operation, "fieldsV1": {"f:spec": {}, "f:metadata": {}}}
+        fields: Object = {"f:spec": {}, "f:metadata": {}}
+        return {"manager": manager or "unknown", "operation": operation, "fieldsV1": fields}
 
 
 def _merged(before: Object, change: Object) -> Object:
