@@ -134,6 +134,17 @@ async def test_a_failed_sequence_fails_alone(served: Served):
     assert (await served.post(COMPLETIONS, {"prompt": "abc"}))[0] == 200
 
 
+async def test_equal_request_ids_are_two_requests(served: Served):
+    headers = {"X-Request-Id": "the-same"}
+    answers = await asyncio.gather(
+        *(
+            served.post(COMPLETIONS, {"prompt": text, "max_tokens": 9}, headers=headers)
+            for text in ("abc", "xyz")
+        )
+    )
+    assert [body["choices"][0]["text"] for _, body in answers] == ["abcabcabc", "xyzxyzxyz"]
+
+
 async def test_too_many_open_requests_are_told_to_come_back():
     async with serving(fake_engine.Script(token_s=0.02), max_open_requests=1) as served:
         first = asyncio.create_task(served.post(COMPLETIONS, {"prompt": "abc", "max_tokens": 50}))

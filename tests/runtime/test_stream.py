@@ -1,16 +1,29 @@
 """Streams: keep-alives, failures before and after the first byte, merged tokens."""
 
 import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
 
 from runtime.fake_engine import Script
-from runtime.serving import serving
+from runtime.serving import Served, serving
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 COMPLETIONS = "/v1/completions"
+TTFT_COUNT = "vllm:time_to_first_token_seconds_count"
+LABELS = {"model_name": "fake", "engine": "0"}
 
 
-async def test_comments_keep_a_long_prefill_alive():
-    async with serving(Script(wait_s=0.5), keep_alive_s=0.1) as served:
-        events = await served.events(COMPLETIONS, {"prompt": "ab<|wait|>", "max_tokens": 2})
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served() -> AsyncIterator[Served]:
+    async with serving(Script(wait_s=0.4), keep_alive_s=0.1) as running:
+        yield running
+
+
+async def test_comments_keep_a_long_prefill_alive(served):
+    events = await served.events(COMPLETIONS, {"prompt": "ab<|wait|>", "max_tokens": 2})
     comments = [event for event in events if event.startswith(":")]
     assert len(comments) >= 2
     assert events[: len(comments)] == comments
@@ -19,36 +32,32 @@ async def test_comments_keep_a_long_prefill_alive():
     assert chunks[-1]["choices"][0]["finish_reason"] == "length"
 
 
-async def test_a_failure_before_the_first_text_has_its_status():
-    async with serving() as served:
-        status, body = await served.post(COMPLETIONS, {"prompt": "a<|fail|>", "stream": True})
-        assert (status, body["error"]["message"]) == (500, "NaN in the logits")
+async def test_a_failure_before_the_first_text_has_its_status(served):
+    status, body = await served.post(COMPLETIONS, {"prompt": "a<|fail|>", "stream": True})
+    assert (status, body["error"]["message"]) == (500, "NaN in the logits")
 
 
-async def test_a_failure_after_a_comment_is_an_event():
-    async with serving(Script(wait_s=0.4), keep_alive_s=0.1) as served:
-        events = await served.events(COMPLETIONS, {"prompt": "a<|fail|><|wait|>"})
+async def test_a_failure_after_a_comment_is_an_event(served):
+    events = await served.events(COMPLETIONS, {"prompt": "a<|fail|><|wait|>"})
     assert events[0].startswith(":")
     assert json.loads(events[-1])["error"]["code"] == "sequence_failed"
 
 
-async def test_an_answer_without_text_still_has_its_frame():
-    async with serving() as served:
-        body = {"messages": [{"role": "user", "content": "<|end|>"}]}
-        events = await served.events("/v1/chat/completions", body)
-        metrics = served.service.metrics.exposition(served.service.state()).decode()
+async def test_an_answer_without_text_still_has_its_frame(served):
+    before = served.service.metrics.registry.get_sample_value(TTFT_COUNT, LABELS)
+    body = {"messages": [{"role": "user", "content": "<|end|>"}]}
+    events = await served.events("/v1/chat/completions", body)
     deltas = [json.loads(event)["choices"][0]["delta"] for event in events[:-1]]
     assert deltas == [{"role": "assistant", "content": ""}, {}]
     assert events[-1] == "[DONE]"
-    assert 'time_to_first_token_seconds_count{engine="0",model_name="fake"} 1.0' in metrics
+    assert served.service.metrics.registry.get_sample_value(TTFT_COUNT, LABELS) == before + 1
 
 
-async def test_headers():
-    async with serving() as served:
-        request = {"prompt": "ab", "stream": True}
-        headers = {"X-Request-Id": "mine"}
-        url = f"{served.url}{COMPLETIONS}"
-        async with served.session.post(url, json=request, headers=headers) as response:
-            assert response.content_type == "text/event-stream"
-            assert response.headers["Cache-Control"] == "no-cache"
-            assert response.headers["X-Request-Id"] == "mine"
+async def test_headers(served):
+    request = {"prompt": "ab", "stream": True}
+    headers = {"X-Request-Id": "mine"}
+    url = f"{served.url}{COMPLETIONS}"
+    async with served.session.post(url, json=request, headers=headers) as response:
+        assert response.content_type == "text/event-stream"
+        assert response.headers["Cache-Control"] == "no-cache"
+        assert response.headers["X-Request-Id"] == "mine"

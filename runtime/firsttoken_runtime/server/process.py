@@ -151,4 +151,7 @@ def _announce(settings: ServeSettings, service: Service, port: int, ops_port: in
         ready=service.client.ready,
         load_s=load_s,
     )
-    console.print_started(started, sys.stdout)
+    if settings.log_format == "json":
+        log.info("serving; %s", "; ".join(f"{name}: {value}" for name, value in started.rows()))
+    else:
+        console.print_started(started, sys.stdout)
