@@ -1,17 +1,17 @@
 """From the checkout to three images: heavy layers from the cache, thin ones built by buildah."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from images import assemble, base, buildah, inputs, layout, packages
+from images import assemble, base, buildah, inputs, layout, packages, sweep
 from local import environment, locks, paths, steps
 
 REGISTRY = "localhost"
 NOTHING = "localhost/firsttoken/nothing:1"
 RUNROOT = Path("/run/firsttoken-images")
 LOCK_TIMEOUT_S = 1800.0
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,9 @@ def prepare(shop: Workshop, uv: Path) -> dict[str, layout.Image]:
 def build(shop: Workshop) -> Built:
     """All three images of the code as it is now. Seconds when only the code has changed."""
     heavy = prepare(shop, environment.ensure_uv(shop.where, shop.report, shop.processes))
-    root = shop.where.checkout
-    tag = inputs.tag(root, [inputs.packages_key(root, role, base.key()) for role in inputs.ROLES])
     with locks.exclusive(shop.where.cache / "locks" / "images", LOCK_TIMEOUT_S):
-        thin = {role: _thin(shop, role, tag) for role in inputs.ROLES}
+        tag, thin = _thin_of_all(shop)
+        sweep.old_packages(shop.folder / "packages")
     images = {role: assemble.over(heavy[role], thin[role]) for role in inputs.ROLES}
     store = shop.store
     manifests = {
@@ -77,10 +76,29 @@ def build(shop: Workshop) -> Built:
     return Built(tag, store, manifests, images)
 
 
+def _thin_of_all(shop: Workshop) -> tuple[str, dict[str, layout.Image]]:
+    """The tag and our code for every role, built again when a file is saved meanwhile."""
+    root = shop.where.checkout
+    for _ in range(ATTEMPTS):
+        keys = [inputs.packages_key(root, role, base.key()) for role in inputs.ROLES]
+        tag = inputs.tag(root, keys)
+        thin = {role: _thin(shop, role, tag) for role in inputs.ROLES}
+        if inputs.tag(root, keys) == tag:
+            return tag, thin
+        for role in inputs.ROLES:
+            _record(shop, role, tag).unlink()
+    raise steps.StepError(f"the code has changed {ATTEMPTS} times while it was built")
+
+
+def _record(shop: Workshop, role: str, tag: str) -> Path:
+    return shop.folder / "code" / f"{role}-{tag}.json"
+
+
 def _thin(shop: Workshop, role: str, tag: str) -> layout.Image:
     """Our code for `role`, built by the last stage of its Dockerfile on nothing."""
-    record = shop.folder / "code" / f"{role}-{tag}.json"
+    record = _record(shop, role, tag)
     if record.exists():
+        record.touch()
         image = layout.image_from_json(record.read_text())
         if all(shop.store.blob(layer.blob.digest).exists() for layer in image.layers):
             return image
@@ -113,9 +131,3 @@ def _ensure_nothing(shop: Workshop) -> None:
     dockerfile = context / "Dockerfile"
     dockerfile.write_text("FROM scratch\nLABEL firsttoken.nothing=1\n")
     shop.builder.build(context, dockerfile, NOTHING, fixed_times=True)
-
-
-def forget(shop: Workshop) -> None:
-    """Removes everything this module keeps in the cache."""
-    for folder in (shop.folder, RUNROOT):
-        shutil.rmtree(folder, ignore_errors=True)

@@ -7,7 +7,7 @@ from typing import IO
 
 from cluster import images as cluster_images
 from cluster import layout as cluster_layout
-from images import archive, build, layout
+from images import archive, build, layout, sweep
 from local import steps
 
 IMPORT_TIMEOUT_S = 900.0
@@ -21,6 +21,8 @@ def load(built: build.Built, log: Path, report: steps.Report, processes: steps.P
     wanted = {built.reference(role): manifest for role, manifest in built.manifests.items()}
     if wanted.keys() <= present:
         return
+    used = _used(ctr)
+    old = sweep.old_references(present, built.store.folder.parent / "code", used)
     stored = set(_ask(*ctr, "content", "list", "--quiet"))
     blobs = [blob for blob in _blobs(built) if blob.digest not in stored]
     megabytes = sum(blob.size for blob in blobs) / 1e6
@@ -28,6 +30,17 @@ def load(built: build.Built, log: Path, report: steps.Report, processes: steps.P
         processes.run(
             [*ctr, "images", "import", "-"], log, IMPORT_TIMEOUT_S, feed=_feed(built.store, wanted, blobs)
         )
+    if old:
+        report.say(f"forgetting {len(old)} images of earlier code")
+        processes.run([*ctr, "images", "remove", *old], log, timeout_s=120)
+
+
+def _used(ctr: list[str]) -> set[str]:
+    """References of the images that containers were made from."""
+    done = subprocess.run(
+        [*ctr, "containers", "list"], capture_output=True, text=True, check=False, timeout=60
+    )
+    return {row.split()[1] for row in done.stdout.splitlines()[1:] if len(row.split()) > 1}
 
 
 def _blobs(built: build.Built) -> list[layout.Blob]:

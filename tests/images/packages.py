@@ -26,6 +26,7 @@ def ensure(
     if record.exists():
         image = layout.image_from_json(record.read_text())
         if _is_usable(image, store):
+            record.touch()
             return image
     with report.step(f"packages of the {role} image"):
         if role == "runtime":
