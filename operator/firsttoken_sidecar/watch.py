@@ -20,7 +20,7 @@ class Watch:
     def __init__(self, engine: engines.Engine, clock: Callable[[], float]) -> None:
         self._engine = engine
         self._clock = clock
-        self._limited = logs.Limited(logger)
+        self._said_silent_at = 0.0
         self._probe: engines.Probe | None = None
         self._heard_at = 0.0
         self.silence = "the engine has not answered yet"
@@ -54,10 +54,7 @@ class Watch:
         try:
             probe = await self._engine.probe()
         except engines.EngineUnreachableError as error:
-            if not self.silence:
-                logger.warning("engine stopped answering", extra=logs.fields(reason=str(error)))
-            elif self._probe is not None:
-                self._limited.warning("engine still does not answer", reason=str(error))
+            self._say_silent(str(error))
             self.silence = str(error)
             return
         if self.silence or _restarted(self.state, probe.state):
@@ -69,6 +66,17 @@ class Watch:
         self.silence = ""
         self._probe = probe
         self._heard_at = self._clock()
+
+    def _say_silent(self, reason: str) -> None:
+        if self._probe is None:
+            return  # it has not come up yet; readiness says so
+        if not self.silence:
+            logger.warning("engine stopped answering", extra=logs.fields(reason=reason))
+        elif self._clock() - self._said_silent_at >= logs.EVERY_S:
+            logger.warning("engine still does not answer", extra=logs.fields(reason=reason))
+        else:
+            return
+        self._said_silent_at = self._clock()
 
     def note_flags(self, flags: FlagsState) -> None:
         """The engine's answer to new flags is newer than the last look."""

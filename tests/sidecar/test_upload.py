@@ -103,3 +103,16 @@ async def test_back_pressure_stops_the_client() -> None:
             writer.transport.abort()
     finally:
         await engine.stop()
+
+
+async def test_a_client_that_leaves_in_its_body_is_no_engine_error() -> None:
+    async with fakes.engine() as engine, fakes.beside(engine) as sidecar:
+        async with sidecar.raw() as (_, writer):
+            writer.write(CHUNKED + b"3\r\nabc\r\n")
+            await fakes.until(lambda: engine.seen)
+        await sidecar.until(lambda state: state.in_flight == 0)
+        async with sidecar.client.get(sidecar.ops("/metrics")) as response:
+            text = await response.text()
+        assert "firsttoken_client_disconnects_total 1.0" in text
+        assert 'firsttoken_engine_errors_total{reason="before_answer"} 0.0' in text
+        assert engine.seen[-1].body == b"", "never passed on whole"

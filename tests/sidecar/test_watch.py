@@ -98,11 +98,20 @@ async def test_becoming_ready_is_told() -> None:
         rig.watch.turned_ready.clear()
 
 
-async def test_silence_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_silence_is_logged_when_it_begins_and_rarely_after(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "firsttoken_sidecar")
     rig = Rig()
-    for seen in (None, None, probe(), None, None, None, probe()):
-        await rig.look(seen)
+    for seen, after_s in [
+        (None, 1),
+        (None, 99),
+        (probe(), 1),
+        (None, 1),
+        (None, 1),
+        (None, 30),
+        (None, 1),
+        (probe(), 1),
+    ]:
+        await rig.look(seen, after_s)
     assert [record.getMessage() for record in caplog.records] == [
         "engine answers",
         "engine stopped answering",
