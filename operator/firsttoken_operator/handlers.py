@@ -23,6 +23,7 @@ SERVER_TIMEOUT_S = 600
 CLIENT_TIMEOUT_S = 660
 REQUEST_TIMEOUT_S = 30
 CHUNK = 500
+EXIT_TIMEOUT_S = 0.2
 
 
 def registry(store: Store, work: queue.Queue) -> kopf.OperatorRegistry:
@@ -63,6 +64,8 @@ def configuration(is_clusterwide: bool) -> kopf.OperatorSettings:
     chosen.watching.client_timeout = CLIENT_TIMEOUT_S
     chosen.watching.chunk_size = CHUNK
     chosen.networking.request_timeout = REQUEST_TIMEOUT_S
+    # Handlers only name keys: there is nothing to wait for when leading ends, and a standby is waiting.
+    chosen.queueing.exit_timeout = EXIT_TIMEOUT_S
     for kind in kinds.CHILDREN:
         chosen.watching.label_selectors[kind.group, kind.version, kind.plural] = f"{names.LABEL_MANAGED}=true"
     return chosen

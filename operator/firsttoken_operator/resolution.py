@@ -59,14 +59,18 @@ def resolve(observed: Observed, now: float) -> Resolution:
         return _checked(service, known, pinned)
     job = next((each for each in observed.resolvers if each.name == known.job_name), None)
     if job is None:
-        return _with(known, Reason.RESOLVING, "a job reads the model's metadata", create_job=True)
+        return _with(known, Reason.RESOLVING, _reading(known.job_name), create_job=True)
     if isinstance(job.answer, resolved.ResolvedModel):
         return _checked(service, known, job.answer)
     if job.finished_s is None:
         if job.cause is not None:
             return _with(known, job.cause.reason, job.cause.message)
-        return _with(known, Reason.RESOLVING, f"the job {job.name} reads the model's metadata")
+        return _with(known, Reason.RESOLVING, _reading(job.name))
     return _failed(known, job, now)
+
+
+def _reading(job: str) -> str:
+    return f"the job {job} reads the model's metadata"
 
 
 def _failed(known: Resolution, job: Resolver, now: float) -> Resolution:
