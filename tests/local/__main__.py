@@ -55,7 +55,7 @@ def lint(where: paths.Paths, report: steps.Report, processes: steps.Processes) -
 
 def test(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:
     prerequisites.install_packages(layout.of_checkout(), Progress())
-    return check.on_cluster(where, report, processes, ["tests"], with_lint=True)
+    return check.on_cluster(where, report, processes, check.folders(where), with_lint=True)
 
 
 def e2e(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:

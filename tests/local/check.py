@@ -80,6 +80,12 @@ def area(where: Paths, name: str) -> str:
     return f"tests/e2e/test_{name}.py" if name else "tests/e2e"
 
 
+def folders(where: Paths) -> list[str]:
+    """All folders with tests, the scenarios last: what fails in seconds comes before what takes minutes."""
+    names = {file.parent.name for file in (where.checkout / "tests").glob("*/test_*.py")}
+    return [f"tests/{name}" for name in sorted(names, key=lambda name: (name == "e2e", name))]
+
+
 def unit(where: Paths, report: steps.Report, processes: steps.Processes) -> int:
     environment.ensure(where, report, processes)
     status, closing = pytest(where, ["-m", "not e2e"], UNIT_TIMEOUT_S)

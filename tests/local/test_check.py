@@ -22,3 +22,10 @@ def test_an_area_is_one_file_of_scenarios() -> None:
 def test_an_unknown_area_names_the_known_ones() -> None:
     with pytest.raises(steps.StepError, match=r"AREA=gpu: one of .*flags"):
         check.area(paths.here(), "gpu")
+
+
+def test_scenarios_come_last_and_no_folder_is_left_out() -> None:
+    folders = check.folders(paths.here())
+    assert folders[-1] == "tests/e2e"
+    assert {"tests/api", "tests/operator", "tests/runtime", "tests/local"} < set(folders)
+    assert len(folders) == len(set(folders))
