@@ -1,6 +1,9 @@
 """The terminal chat against a server with a fake engine."""
 
 import asyncio
+import os
+import pty
+import signal
 import sys
 
 import pytest
@@ -8,7 +11,7 @@ import pytest
 from firsttoken_api.errors import UserError
 from firsttoken_runtime import chat
 from runtime.fake_engine import Script
-from runtime.serving import serving
+from runtime.serving import serving, until
 
 
 async def _talk(url: str, typed: str, *options: str) -> tuple[int, str, str]:
@@ -57,3 +60,32 @@ async def test_a_broken_answer_is_said():
             with pytest.raises(UserError, match=said):
                 async for _ in chat.deltas(served.session, chat.Wish(served.url), model, messages):
                     pass
+
+
+async def test_ctrl_c_stops_an_answer_and_then_leaves():
+    async with serving(Script(token_s=0.05)) as served:
+        terminal, far_end = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "firsttoken_runtime", "chat", served.url),
+            stdin=far_end,
+            stdout=far_end,
+            stderr=far_end,
+            start_new_session=True,
+        )
+        os.close(far_end)
+        await _until_shown(terminal, "/exit leaves")
+        os.write(terminal, b"a long answer " * 8 + b"\n")
+        await until(served.is_busy)
+        process.send_signal(signal.SIGINT)
+        await _until_shown(terminal, "[stopped]")
+        await until(served.is_idle)
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+        os.close(terminal)
+
+
+async def _until_shown(terminal: int, text: str) -> None:
+    shown = ""
+    async with asyncio.timeout(10):
+        while text not in shown:
+            shown += (await asyncio.to_thread(os.read, terminal, 4096)).decode(errors="replace")

