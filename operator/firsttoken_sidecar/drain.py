@@ -96,6 +96,10 @@ class Drain:
         await asyncio.sleep(self._deregister_delay_s)
         self.stage = Stage.REFUSING
         self._on_refusing()
+        logger.info(
+            "new requests are refused",
+            extra=logs.fields(open=self._open_requests.count, timeout_s=self._timeout_s),
+        )
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._open_requests.wait_idle()

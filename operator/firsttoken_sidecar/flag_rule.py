@@ -26,6 +26,7 @@ class Document:
 
     settings: HotSettings
     content: bytes
+    content_hash: str
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,12 @@ class Named:
 def parse_document(content: bytes) -> Document:
     """Raises BadDocumentError."""
     try:
-        return Document(HotSettings.model_validate_json(content), content)
+        settings = HotSettings.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "document"
         raise BadDocumentError(f"{names.FLAGS_KEY}: {place}: {first['msg']}") from error
+    return Document(settings, content, settings.content_hash())
 
 
 _ANNOTATION = re.compile(rf'^{re.escape(names.ANNOTATION_FLAGS)}="(\d+)\.(\d+)"$', re.MULTILINE)
@@ -74,7 +76,7 @@ def next_step(
     if in_force is None:
         return Step.ENGINE_NOT_READY
     settings = document.settings
-    if in_force.generation == settings.generation and in_force.hash in ("", settings.content_hash()):
+    if in_force.generation == settings.generation and in_force.hash in ("", document.content_hash):
         return Step.IN_FORCE
     if in_force.generation == 0:
         return Step.APPLY

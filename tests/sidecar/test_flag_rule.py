@@ -11,7 +11,7 @@ def parsed(generation: int, *, enabled: bool = True) -> flag_rule.Document:
 
 
 def in_force(generation: int, *, enabled: bool = True) -> FlagsState:
-    content_hash = parsed(generation, enabled=enabled).settings.content_hash()
+    content_hash = parsed(generation, enabled=enabled).content_hash
     return FlagsState(generation=generation, hash=content_hash)
 
 
