@@ -28,17 +28,17 @@ async def test_the_stream_equals_the_engines_byte_for_byte() -> None:
 
 async def test_each_chunk_is_written_as_it_comes() -> None:
     async with (
-        fakes.engine(tokens=3, token_s=0.2, first_token_s=0.2) as engine,
+        fakes.engine(tokens=3, token_s=0.3, first_token_s=0.3) as engine,
         fakes.beside(engine) as sidecar,
     ):
         started = time.monotonic()
         async with await sidecar.chat() as response:
-            assert time.monotonic() - started < 0.15, "headers do not wait for content"
+            assert time.monotonic() - started < 0.25, "headers do not wait for content"
             arrivals = []
             async for line in response.content:
                 if b"ken" in line and b"data" in line:
                     arrivals.append(time.monotonic() - started)
-    assert arrivals == pytest.approx([0.2, 0.4, 0.6], abs=0.12)
+    assert arrivals == pytest.approx([0.3, 0.6, 0.9], abs=0.2)
 
 
 async def test_ttft_ends_at_the_first_content_not_at_the_role() -> None:
@@ -80,7 +80,7 @@ async def test_a_client_that_leaves_cancels_the_engines_request(stream: bool) ->
             writer.close()
             async with asyncio.timeout(2):
                 await engine.cancelled.wait()
-            assert time.monotonic() - left < 0.15
+            assert time.monotonic() - left < 0.5
             assert engine.seen[0].was_cancelled
             await sidecar.until(lambda state: state.in_flight == 0)
             async with sidecar.client.get(sidecar.ops("/metrics")) as response:
