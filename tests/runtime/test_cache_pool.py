@@ -1,6 +1,7 @@
 """Sizing: what fits, what does not, and which option the message names."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_explicit_length_is_kept_and_fits_in_whole_blocks() -> None:
         ({"kv_blocks": 10}, ["raise --kv-blocks"]),
     ],
 )
-def test_too_little_memory_names_the_option(change: dict[str, int], words: list[str]) -> None:
+def test_too_little_memory_names_the_option(change: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(pool.NotEnough) as error:
         pool.decide(replace(FACTS, **change))
     for word in words:

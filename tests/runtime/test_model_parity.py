@@ -1,5 +1,6 @@
 """The whole decoder against transformers in fp32, on the real SmolLM2 weights of the packaged .gguf."""
 
+import importlib
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,7 @@ PROMPTS = [
 NEW_TOKENS = 24
 
 
-SMOLLM2 = {
+SMOLLM2: dict[str, Any] = {
     "vocab_size": 49152,
     "hidden_size": 576,
     "intermediate_size": 1536,
@@ -59,14 +60,14 @@ SMOLLM2 = {
 @pytest.fixture(scope="module")
 def theirs(packaged_model: Path) -> Any:
     """transformers' eager model with the weights as transformers itself reads them from the .gguf."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+    transformers: Any = importlib.import_module("transformers")
+    read: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils").load_gguf_checkpoint
 
     torch.set_num_threads(1)
-    model = LlamaForCausalLM(LlamaConfig(**SMOLLM2, attn_implementation="eager"))
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMOLLM2, attn_implementation="eager"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gguf.GGUFReader", gguf_file.Reader)  # the same bytes in a third of the time
-        state = load_gguf_checkpoint(str(packaged_model), return_tensors=True, model_to_load=model)["tensors"]
+        state = read(str(packaged_model), return_tensors=True, model_to_load=model)["tensors"]
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected
     assert missing == ["lm_head.weight"], "only the output layer may be missing: it is tied"

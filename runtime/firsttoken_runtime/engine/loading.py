@@ -89,7 +89,7 @@ def load(
 ) -> Engine:
     """Read the model and get ready to serve; `report` is told the progress, 0..1, every so often.
 
-    Raises `errors.ModelError`, `cache.pool.NotEnough`, `cache.pool.TooLong`, `device.BadOption` or `options.BadOption`.
+    Raises `errors.ModelError`, `cache.pool.{NotEnough, TooLong}`, `device.BadOption` or `options.BadOption`.
     """
     torch.set_num_threads(settings.threads or machine.threads())
     source = checkpoint.open_checkpoint(Path(settings.model_path))

@@ -31,10 +31,10 @@ def sample(step: ScheduledStep, logits: torch.Tensor) -> Sampled:
         if sequence.masks_stop_ids and sequence.stop_ids:
             logits[row, sorted(sequence.stop_ids)] = float("-inf")
     largest, tokens = logits.max(dim=-1)  # the largest is NaN if any is
-    rows = [row for row, sequence in enumerate(sequences) if sequence.sampling.temperature > 0]
+    is_finite = largest.isfinite().tolist()
+    rows = [row for row, one in enumerate(sequences) if one.sampling.temperature > 0 and is_finite[row]]
     if rows:
         tokens[rows] = _draw([sequences[row] for row in rows], logits[rows])
-    is_finite = largest.isfinite().tolist()
     chosen = {
         sequence.sequence_id: token
         for sequence, token, finite in zip(sequences, tokens.tolist(), is_finite, strict=True)

@@ -1,7 +1,9 @@
 """A model on disk, opened once: a .gguf file or a folder of safetensors."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from firsttoken_runtime.model import errors, gguf_file
 
@@ -22,3 +24,14 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if not path.is_dir():
         raise errors.ModelNotFound(f"no such model: {path} is neither a folder nor a .gguf file")
     return Checkpoint(path, None)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The object in a JSON file of a checkpoint. Raises ModelUnreadable."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise errors.ModelUnreadable(f"{file} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise errors.ModelUnreadable(f"{file} is not a JSON object")
+    return content

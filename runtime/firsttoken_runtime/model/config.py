@@ -5,7 +5,6 @@ context, experts, pre-quantized weights) is refused here with the reason: a sett
 ignored would only show as worse answers.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,11 +98,7 @@ def from_folder(folder: Path) -> ModelConfig:
     file = folder / "config.json"
     if not file.is_file():
         raise errors.ModelNotFound(f"{folder} holds no config.json")
-    try:
-        document = json.loads(file.read_text())
-    except ValueError as error:
-        raise errors.ModelUnreadable(f"{file} is not JSON: {error}") from error
-    return from_document(document, str(file))
+    return from_document(checkpoint.read_json(file), str(file))
 
 
 def from_document(document: dict[str, Any], where: str) -> ModelConfig:
@@ -143,6 +138,8 @@ def from_document(document: dict[str, Any], where: str) -> ModelConfig:
         )
     except KeyError as error:
         raise errors.ModelUnreadable(f"{where} lacks {error.args[0]!r}") from error
+    except (TypeError, ValueError) as error:
+        raise errors.ModelUnreadable(f"{where}: a size is not a number: {error}") from error
     window = document.get("sliding_window")
     if window and document.get("use_sliding_window", True) and int(window) < trained_length:
         raise errors.Unsupported(

@@ -1,11 +1,10 @@
 """The token ids that end an answer, from every place a model may name them. No torch."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from firsttoken_runtime.model import checkpoint, errors
+from firsttoken_runtime.model import checkpoint
 
 _GGUF_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id", "eos_token_ids")
 """End of text, of turn, of message."""
@@ -31,12 +30,4 @@ def union(values: Iterable[int | list[int] | None]) -> tuple[int, ...]:
 
 
 def _document(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise errors.ModelUnreadable(f"{file} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise errors.ModelUnreadable(f"{file} is not a JSON object")
-    return content
+    return checkpoint.read_json(file) if file.is_file() else {}

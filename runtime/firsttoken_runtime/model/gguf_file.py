@@ -20,12 +20,12 @@ _ELEMENTS_AT_ONCE = 4_000_000
 """Dequantizing makes several temporary copies; this keeps them at some tens of MiB."""
 
 
-class Reader(gguf.GGUFReader):  # type: ignore[misc]  # the library has no types
+class Reader(gguf.GGUFReader):
     """The library's reader over a plain array. Its own `memmap` spends most of opening a file in
     bookkeeping for every one of some hundred thousand slices; the mapped bytes are the same."""
 
     @property
-    def data(self) -> NDArray[np.uint8]:
+    def data(self) -> NDArray[np.uint8]:  # type: ignore[override]  # a plain attribute in the library
         return self._mapped
 
     @data.setter

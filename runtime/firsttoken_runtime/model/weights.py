@@ -81,8 +81,8 @@ def load(
     found = _from_gguf(source.gguf, config) if source.gguf else _from_folder(path)
     for name, tensor in found:
         if name not in expected:
-            if name == "lm_head.weight" and config.tied_embeddings:
-                continue  # some checkpoints store the tied table twice
+            if name.endswith(".rotary_emb.inv_freq") or (name == "lm_head.weight" and config.tied_embeddings):
+                continue  # derived from the configuration; a tied table stored twice
             raise errors.Unsupported(f"{path} holds a tensor the decoder has no place for: {name}")
         if tuple(tensor.shape) != expected[name]:
             raise errors.ModelUnreadable(
