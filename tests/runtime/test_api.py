@@ -131,6 +131,9 @@ async def test_a_request_larger_than_the_pool_is_refused_at_once():
 async def test_a_failed_sequence_fails_alone(served: Served):
     status, body = await served.post(COMPLETIONS, {"prompt": "a<|fail|>"})
     assert (status, body["error"]["code"]) == (500, "sequence_failed")
+    labels = {"model_name": "fake", "engine": "0", "finished_reason": "error"}
+    registry = served.service.metrics.registry
+    assert registry.get_sample_value("vllm:request_success_total", labels) == 1
     assert (await served.post(COMPLETIONS, {"prompt": "abc"}))[0] == 200
 
 

@@ -190,3 +190,16 @@ async def test_a_switch_that_takes_too_long_is_an_error_and_the_next_one_is_not_
             return (await served.state())["flags"]["generation"] == 3
 
         await until(is_switched)
+
+
+async def test_a_broken_reader_is_said_at_once_and_not_taken_for_a_silent_engine():
+    async with serving() as served:
+
+        def breaks(_: object) -> None:
+            raise ValueError("cannot count")
+
+        served.service.client._on_step = breaks
+        status, body = await served.post(COMPLETIONS, {"prompt": "abc"})
+        assert status == 503
+        assert "engine-receive broke: cannot count" in body["error"]["message"]
+        assert await _status(served, "/livez") == 503

@@ -69,7 +69,7 @@ class Api:
             request,
             body,
             timer,
-            encode=lambda: prompt.chat(body, service.text_model, service.template),
+            encode=lambda capacity: prompt.chat(body, service.text_model, service.template, capacity),
             param="messages",
         )
 
@@ -80,7 +80,7 @@ class Api:
             request,
             body,
             timer,
-            encode=lambda: prompt.completion(body, self._service.text_model),
+            encode=lambda capacity: prompt.completion(body, self._service.text_model, capacity),
             param="prompt",
         )
 
@@ -96,14 +96,14 @@ class Api:
         body: ChatRequest | CompletionRequest,
         timer: RequestTimer,
         *,
-        encode: Callable[[], list[int]],
+        encode: Callable[[int], list[int]],
         param: str,
     ) -> web.StreamResponse:
         service = self._service
         service.check_model(body.model)
         service.check_ready()
         service.check_room()
-        ids = await service.in_thread(encode)
+        ids = await service.in_thread(lambda: encode(service.client.token_capacity))
         service.check_ready()
         assert service.client.ready is not None
         vocabulary_size, capacity = service.client.ready.vocabulary_size, service.client.token_capacity
@@ -127,20 +127,16 @@ class Api:
         transport = request.transport
         cut = transport.abort if body.stream and transport is not None else None
         service.metrics.accepted(len(ids))
-        try:
-            with service.client.sequence(ids, params, timer.arrival_s, cut) as sequence:
-                if body.stream:
-                    options = body.stream_options
-                    return await EventStream(request, service.keep_alive_s).run(
-                        sequence,
-                        answer,
-                        reply,
-                        include_usage=options is not None and options.include_usage,
-                        timer=timer,
-                    )
-                return await _whole(sequence, answer, reply, timer)
-        finally:
-            timer.end(answer.finish_reason or "abort", len(ids), answer.completion_tokens)
+        with service.client.sequence(ids, params, timer.arrival_s, cut) as sequence:
+            try:
+                if not body.stream:
+                    return await _whole(sequence, answer, reply, timer)
+                return await EventStream(request, service.keep_alive_s).run(
+                    sequence, answer, reply, include_usage=body.wants_usage, timer=timer
+                )
+            finally:
+                ended = "error" if sequence.has_failed else "abort"
+                timer.end(answer.finish_reason or ended, len(ids), answer.completion_tokens)
 
     def _card(self) -> dict[str, object]:
         name = self._service.served_name

@@ -69,6 +69,10 @@ class Sequence:
         self._arrived.set()
 
     @property
+    def has_failed(self) -> bool:
+        return self._error is not None
+
+    @property
     def has_overflowed(self) -> bool:
         """Whether the client reads so slowly that its unread tokens pass the buffer."""
         return self._on_overflow is not None and len(self._pending) > CLIENT_BUFFER_TOKENS
@@ -153,6 +157,8 @@ class EngineClient:
             asyncio.create_task(self._await_exit(self._process), name="engine-exit"),
             asyncio.create_task(self._watch(self._process), name="engine-watch"),
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._notice_end)
 
     async def close(self) -> None:
         """End the engine: in order if it serves, else by force. Open sequences fail."""
@@ -300,6 +306,14 @@ class EngineClient:
     def _abort(self, sequence: Sequence) -> None:
         with suppress(zmq.Again):  # an engine that is gone holds nothing
             self._send(core.Abort(sequence.sequence_id))
+
+    def _notice_end(self, task: asyncio.Task[None]) -> None:
+        """A task of ours that breaks must not look like a silent engine."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("%s broke", task.get_name(), exc_info=error)
+            self._fail(f"the server's task {task.get_name()} broke: {error}")
+            assert self._process is not None
+            self._kill(self._process)
 
     async def _receive(self) -> None:
         decoder = msgspec.msgpack.Decoder(core.FromEngine)

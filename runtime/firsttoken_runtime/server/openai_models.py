@@ -160,6 +160,10 @@ class _Generation(_Body):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     @property
+    def wants_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
     def token_limit(self) -> int | None:
         """Most tokens to generate; None = whatever the context has left."""
         return self.max_tokens

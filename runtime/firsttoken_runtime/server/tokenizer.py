@@ -7,6 +7,7 @@ is an error that says what to do.
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -93,6 +94,10 @@ class TextModel:
     special_tokens: dict[str, str] = field(default_factory=dict)
     """`bos_token`, `eos_token`, … as chat templates use them."""
     sampling: SamplingDefaults = SamplingDefaults()
+
+    @cached_property
+    def longest_token_chars(self) -> int:
+        return max(map(len, self.tokenizer.get_vocab()), default=1)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
