@@ -24,8 +24,8 @@ class Reader(gguf.GGUFReader):
     """The library's reader over a plain array. Its own `memmap` spends most of opening a file in
     bookkeeping for every one of some hundred thousand slices; the mapped bytes are the same."""
 
-    @property
-    def data(self) -> NDArray[np.uint8]:  # type: ignore[override]  # a plain attribute in the library
+    @property  # type: ignore[override]  # a plain attribute in the library
+    def data(self) -> NDArray[np.uint8]:
         return self._mapped
 
     @data.setter
