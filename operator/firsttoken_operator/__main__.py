@@ -100,7 +100,7 @@ async def _lead(
 
     async with aiohttp.ClientSession(trust_env=False) as session:
         scraper = scrape.Scraper(
-            session, lambda: gather.targets(store), work.add, process.counters, chosen.scrape_interval_s
+            session, lambda: gather.targets(store), work.nudge, process.counters, chosen.scrape_interval_s
         )
         applier = apply.Applier(api, store, fence, process.counters)
         brain = controller.Controller(chosen, store, scraper, events.Events(api), applier, process.counters)

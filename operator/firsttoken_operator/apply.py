@@ -81,7 +81,7 @@ class Applier:
                         outcome.marked.append(pod.uid)
             except client.RefusedError as error:
                 log.warning("%s/%s: %s", service.metadata.namespace, service.metadata.name, error)
-                outcome.refusals.append(str(error))
+                outcome.refusals.append(error.detail)
         return outcome
 
     async def write_status(

@@ -29,14 +29,17 @@ Object = dict[str, Any]
 
 REQUEST_TIMEOUT_S = 30.0
 LIST_CHUNK = 500
+USER_AGENT = "firsttoken-operator"
 
 
 class ApiError(Exception):
     """The API server, or the way to it, refused."""
 
-    def __init__(self, message: str, status: int = 0) -> None:
+    def __init__(self, message: str, status: int = 0, detail: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.detail = detail or message
+        """What the server said, without the request."""
 
 
 class UnreachableError(ApiError):
@@ -224,18 +227,19 @@ class Client:
 
 def _mapped(error: official.ApiException, method: str, path: str) -> ApiError:
     status = int(error.status or 0)
-    message = f"{method} {path}: {status} {_message(error.body) or error.reason}"
+    detail = _message(error.body) or str(error.reason)
+    message = f"{method} {path}: {status} {detail}"
     if status == 404:
-        return NotFoundError(message, status)
+        return NotFoundError(message, status, detail)
     if status == 409:
-        return ConflictError(message, status)
+        return ConflictError(message, status, detail)
     if status == 429:
         headers: Mapping[str, str] = error.headers or {}
         retry_after = headers.get("Retry-After", "1")
         return TooManyRequestsError(message, float(retry_after) if retry_after.isdecimal() else 1.0)
     if status in {400, 401, 403, 422}:
-        return RefusedError(message, status)
-    return ApiError(message, status)
+        return RefusedError(message, status, detail)
+    return ApiError(message, status, detail)
 
 
 def _message(body: str | bytes | None) -> str:
@@ -275,4 +279,5 @@ async def connect() -> AsyncIterator[Client]:
         except config.ConfigException as error:
             raise UnreachableError(f"no cluster: {error}; set KUBECONFIG") from error
     async with official.ApiClient(configuration) as api:
+        api.user_agent = USER_AGENT
         yield Client(api)

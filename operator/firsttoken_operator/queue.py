@@ -48,6 +48,11 @@ class Schedule:
             self._since.setdefault(key, now)
         heapq.heappush(self._heap, (due, next(self._counter), key))
 
+    def nudge(self, key: Key, now: float) -> None:
+        """Like `add`, but a key that keeps failing waits for its next try."""
+        if key not in self._failures:
+            self.add(key, now)
+
     def take(self, now: float) -> Key | None:
         """The key that is due longest and not in work; it counts as in work until `finish`."""
         parked: list[tuple[float, int, Key]] = []
@@ -139,6 +144,11 @@ class Queue:
 
     def add(self, key: Key, delay_s: float = 0.0) -> None:
         self.schedule.add(key, self._clock(), delay_s)
+        self._changed.set()
+
+    def nudge(self, key: Key) -> None:
+        """For news that come by themselves every few seconds."""
+        self.schedule.nudge(key, self._clock())
         self._changed.set()
 
     def forget(self, key: Key) -> None:

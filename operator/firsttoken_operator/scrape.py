@@ -25,6 +25,7 @@ TIMEOUT_S = 2.0
 LARGEST_BYTES = 256 * 1024
 WATCH_EVERY_S = 0.075
 WATCH_FOR_S = 10.0
+FAILURES_TOLD = 3
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ class Scraped:
     state: SidecarState | None
     failures: int = 0
     """In a row, since the last answer."""
+
+
+def _is_news(before: Scraped, current: Scraped) -> bool:
+    """A pod that goes on failing is told once: its service need not be looked at each time."""
+    if current.state != before.state:
+        return True
+    return min(current.failures, FAILURES_TOLD) != min(before.failures, FAILURES_TOLD)
 
 
 def url_of(target: Target) -> str:
@@ -131,7 +139,7 @@ class Scraper:
             what = "not a state" if isinstance(error, pydantic.ValidationError) else str(error)
             current = self._failed(target, before, "content", what)
         self._known[target.uid] = current
-        if current != before:
+        if _is_news(before, current):
             self._changed(target.service)
 
     def _failed(self, target: Target, before: Scraped, reason: str, message: str) -> Scraped:

@@ -93,6 +93,16 @@ def test_an_event_brings_a_failing_key_forward() -> None:
     assert schedule.take(59.0) == A
 
 
+def test_a_nudge_does_not_wake_what_keeps_failing() -> None:
+    schedule = Schedule()
+    schedule.nudge(A, 0.0)
+    assert schedule.take(0.0) == A
+    schedule.fail(A, 0.0, jitter=0.0, at_least_s=60.0)
+    schedule.nudge(A, 1.0)
+    assert schedule.take(59.0) is None
+    assert schedule.take(60.0) == A
+
+
 def test_forgotten_keys_do_not_come_back() -> None:
     schedule = Schedule()
     schedule.add(A, 0.0, delay_s=10.0)

@@ -122,6 +122,15 @@ async def test_silence_and_refused_connections_are_failures(
         assert bench.scraper.of("uid-slow").failures == 2
 
 
+async def test_a_pod_that_goes_on_failing_is_told_no_more(sidecars: Sidecars) -> None:
+    async with aiohttp.ClientSession() as session:
+        bench = Bench(sidecars, session, "error")
+        for _ in range(6):
+            await bench.scraper.read(bench.targets)
+        assert bench.scraper.of("uid-error").failures == 6
+        assert bench.changes == scrape.FAILURES_TOLD
+
+
 async def test_the_last_state_outlives_a_failure(sidecars: Sidecars) -> None:
     async with aiohttp.ClientSession() as session:
         bench = Bench(sidecars, session, "good")
