@@ -4,9 +4,9 @@ Used where no image registry can be reached. People's own builds start from `pyt
 """
 
 import shutil
-import tempfile
 from pathlib import Path
 
+from cluster import mounts
 from images import buildah, inputs
 from local import steps
 
@@ -31,21 +31,31 @@ def ensure(builder: buildah.Buildah, scratch: Path, report: steps.Report, proces
     """Makes the base image unless the store has it. About a minute. Needs root (debootstrap)."""
     if builder.has(name()):
         return
-    scratch.mkdir(parents=True, exist_ok=True)
-    with report.step("base image"), tempfile.TemporaryDirectory(dir=scratch) as temporary:
-        folder = Path(temporary)
-        root = folder / "rootfs"
-        command: steps.Command = [
-            "debootstrap",
-            "--variant=minbase",
-            f"--include={','.join(PACKAGES)}",
-            SUITE,
-            root,
-        ]
-        processes.run(command, builder.log, timeout_s=900)
-        _tidy(root)
-        processes.run(["tar", "-C", root, "-cf", folder / "rootfs.tar", "."], builder.log, timeout_s=300)
-        builder.build(folder, DOCKERFILE, name())
+    folder = scratch / "base"
+    with report.step("base image", builder.log):
+        try:
+            _clear(folder)  # of a killed run
+            folder.mkdir(parents=True)
+            _bootstrap(folder / "rootfs", builder, processes)
+            pack: steps.Command = ["tar", "-C", folder / "rootfs", "-cf", folder / "rootfs.tar", "."]
+            processes.run(pack, builder.log, timeout_s=300)
+            builder.build(folder, DOCKERFILE, name())
+        finally:
+            _clear(folder)
+
+
+def _bootstrap(root: Path, builder: buildah.Buildah, processes: steps.Processes) -> None:
+    included = f"--include={','.join(PACKAGES)}"
+    command: steps.Command = ["debootstrap", "--variant=minbase", included, SUITE, root]
+    processes.run(command, builder.log, timeout_s=900)
+    _tidy(root)
+
+
+def _clear(folder: Path) -> None:
+    """Removes the folder with what debootstrap mounts in it while it works."""
+    mounts.detach([folder])
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def _tidy(root: Path) -> None:

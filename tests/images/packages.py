@@ -28,7 +28,7 @@ def ensure(
         if _is_usable(image, store):
             record.touch()
             return image
-    with report.step(f"packages of the {role} image"):
+    with report.step(f"packages of the {role} image", builder.log):
         if role == "runtime":
             image = _from_folder(root, record.with_suffix(""), store, builder, uv)
         else:
