@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import IO
 
-from local import environment, steps, up
+from local import environment, release, steps, up
 from local.paths import Paths
 
 LINT_TIMEOUT_S = 600.0
@@ -107,6 +107,9 @@ def on_cluster(
         checks = (lambda: lint(where, report, processes)) if with_lint else None
         report.say(f"the model says: {up.up(where, report, processes, then=checks)}")
         status, closing = pytest(where, tests, ALL_TIMEOUT_S)
+        if status != 0:
+            release.record_state(where, where.steps / "failure.log")
+            report.say(f"the cluster's state after the tests: {where.steps / 'failure.log'}")
     finally:
         if not keep:
             up.down(where, report, steps.Processes())

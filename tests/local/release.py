@@ -1,6 +1,7 @@
 """The chart and the example service on the local cluster, brought to the images of the current code."""
 
 import time
+from pathlib import Path
 
 from local import steps, tools
 from local.paths import Paths
@@ -48,6 +49,33 @@ def explain(where: Paths) -> str:
             facts = [condition.get(key, "") for key in ("type", "status", "reason", "message")]
             lines.append(" ".join(facts))
     return "\n".join([*lines, _pods(where, "default")])
+
+
+def record_state(where: Paths, file: Path) -> None:
+    """Writes what a person would look at after a failure: objects, events, and the ends of the logs."""
+    questions = [
+        ["get", "infsvc,pods,deployments", "--all-namespaces", "-o", "wide"],
+        ["describe", "infsvc", "--all-namespaces"],
+        ["get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"],
+        [
+            "logs",
+            "--namespace",
+            NAMESPACE,
+            "--selector",
+            "app.kubernetes.io/instance=firsttoken",
+            "--tail=200",
+            "--prefix",
+        ],
+    ]
+    for pod in _serving_pods(where):
+        questions.append(["logs", pod["metadata"]["name"], "--all-containers", "--prefix", "--tail=100"])
+    with file.open("w") as out:
+        for question in questions:
+            out.write(f"$ kubectl {' '.join(question)}\n")
+            try:
+                out.write(tools.run(where, "kubectl", *question))
+            except steps.StepError as error:
+                out.write(f"{error}\n")
 
 
 def _names(where: Paths) -> set[str]:
