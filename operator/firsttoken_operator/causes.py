@@ -33,14 +33,18 @@ _EVENT_REASONS = {
 _CRASHES_WORTH_TELLING = 2
 
 
-def of_pod(pod: Object, events: Iterable[Object] = ()) -> Cause | None:
-    """What keeps this pod from becoming ready; None if nothing is known to be wrong."""
+def of_pod(pod: Object, events: Iterable[Object] = (), waited_s: float = PENDING_PATIENCE_S) -> Cause | None:
+    """What keeps this pod from becoming ready; None if nothing is known to be wrong.
+
+    A claim that is just being bound or a node that is just being added looks like a failure of scheduling:
+    that is told only of a pod that has `waited_s` for a while.
+    """
     readers: tuple[Callable[[], Cause | None], ...] = (
         lambda: _engine_failure(pod),
         lambda: _waiting(pod),
         lambda: _crashing(pod),
-        lambda: _unscheduled(pod),
-        lambda: _event(events),
+        lambda: _unscheduled(pod) if waited_s >= PENDING_PATIENCE_S else None,
+        lambda: _event(events) if waited_s >= PENDING_PATIENCE_S else None,
     )
     return next((cause for reader in readers if (cause := reader()) is not None), None)
 

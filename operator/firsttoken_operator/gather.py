@@ -79,7 +79,7 @@ def gather(
         deployments=tuple(_deployment(each) for each in deployments),
         revisions=tuple(_revisions(_ours(store.of_service(key, kinds.CONTROLLER_REVISION), uid))),
         documents=tuple(_documents(_ours(store.of_service(key, kinds.CONFIG_MAP), uid))),
-        resolvers=tuple(_resolvers(store, key, uid, events)),
+        resolvers=tuple(_resolvers(store, key, uid, events, now)),
         foreign=_foreign(store, key, uid),
         slo_written_s=memory.slo_written_s,
         traffic_at_slo=memory.traffic_at_slo,
@@ -108,6 +108,10 @@ def target_of(key: ServiceKey, pod: Object) -> scrape.Target | None:
 def time_s(text: str | None) -> float:
     """Seconds since the epoch of an RFC 3339 time; 0 for none."""
     return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+def _age_s(body: Object, now: float) -> float:
+    return now - time_s(body["metadata"]["creationTimestamp"])
 
 
 def _status(body: Object) -> InferenceServiceStatus:
@@ -195,7 +199,7 @@ def _pod(
         or time_s(metadata["creationTimestamp"]),
         mark=mark,
         bump=memory.bumps.get(uid),
-        cause=None if is_ready else causes.of_pod(body, events(uid)),
+        cause=None if is_ready else causes.of_pod(body, events(uid), _age_s(body, now)),
         state=known.state,
         failed_scrapes=known.failures,
     )
@@ -256,7 +260,11 @@ def _documents(bodies: Iterable[Object]) -> Iterator[FlagsDocument]:
 
 
 def _resolvers(
-    store: Store, key: ServiceKey, uid: str, events: Callable[[str], Iterable[Object]]
+    store: Store,
+    key: ServiceKey,
+    uid: str,
+    events: Callable[[str], Iterable[Object]],
+    now: float,
 ) -> Iterator[Resolver]:
     pods = store.of_service(key, kinds.POD)
     for job in _ours(store.of_service(key, kinds.JOB), uid):
@@ -268,7 +276,7 @@ def _resolvers(
             uid=metadata["uid"],
             answer=_answer(message),
             finished_s=_finished_s(job, pod),
-            cause=causes.of_pod(pod, events(pod["metadata"]["uid"]))
+            cause=causes.of_pod(pod, events(pod["metadata"]["uid"]), _age_s(pod, now))
             if pod
             else causes.of_events(events(metadata["uid"])),
         )

@@ -31,13 +31,14 @@ def registry(store: Store, work: queue.Queue) -> kopf.OperatorRegistry:
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
-    def login(**arguments: Any) -> kopf.ConnectionInfo | None:
+    async def login(**arguments: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
 
-    def indexed(body: kopf.Body, **_: Any) -> None:
+    # Coroutines, or kopf would run them in threads beside the loop that reads the store.
+    async def indexed(body: kopf.Body, **_: Any) -> None:
         store.put(dict(body))
 
-    def seen(event: Any, **_: Any) -> None:
+    async def seen(event: Any, **_: Any) -> None:
         body = event["object"]
         if event["type"] == "DELETED":
             store.remove(body)

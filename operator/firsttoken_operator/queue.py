@@ -91,12 +91,6 @@ class Schedule:
         self.add(key, now, delay_s)
         return delay_s
 
-    def forget(self, key: Key) -> None:
-        """The object is gone: no more runs except for events that still come."""
-        self._due.pop(key, None)
-        self._since.pop(key, None)
-        self._failures.pop(key, None)
-
     def next_due(self, now: float) -> float | None:
         """Seconds until some key that is not in work becomes due; None if there is none."""
         waits = [due - now for key, due in self._due.items() if key not in self._in_work]
@@ -150,9 +144,6 @@ class Queue:
         """For news that come by themselves every few seconds."""
         self.schedule.nudge(key, self._clock())
         self._changed.set()
-
-    def forget(self, key: Key) -> None:
-        self.schedule.forget(key)
 
     def depth(self) -> int:
         return self.schedule.depth(self._clock())

@@ -117,6 +117,15 @@ def test_scheduling() -> None:
     assert "Insufficient nvidia.com/gpu" in cause.message
 
 
+def test_scheduling_is_given_a_moment() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "message": "unbound immediate claims"}
+    early = causes.PENDING_PATIENCE_S - 1
+    assert causes.of_pod(pod(conditions=(condition,)), waited_s=early) is None
+    assert causes.of_pod(pod(), [event("FailedMount")], waited_s=early) is None
+    pulling = pod(container(waiting={"reason": "ErrImagePull"}))
+    assert causes.of_pod(pulling, waited_s=0) is not None
+
+
 def test_a_missing_claim_is_told_apart() -> None:
     condition = {
         "type": "PodScheduled",

@@ -1,5 +1,7 @@
 """The kopf shell: selectors go to the server, and nothing in it would make kopf write."""
 
+import inspect
+
 import kopf
 from kopf._cogs.structs import references
 
@@ -38,3 +40,11 @@ async def test_only_events_and_indices() -> None:
         assert not made._changing.has_handlers(resource(kind))
         assert not made._spawning.has_handlers(resource(kind))
     assert isinstance(made, kopf.OperatorRegistry)
+
+
+async def test_no_handler_runs_in_a_thread() -> None:
+    """kopf runs plain functions in threads; store and queue belong to the event loop."""
+    made = handlers.registry(Store(), queue.Queue())
+    found = [*made._watching.get_all_handlers(), *made._indexing.get_all_handlers()]
+    assert len(found) == 2 * (1 + len(kinds.CHILDREN))
+    assert all(inspect.iscoroutinefunction(each.fn) for each in found)

@@ -103,14 +103,6 @@ def test_a_nudge_does_not_wake_what_keeps_failing() -> None:
     assert schedule.take(60.0) == A
 
 
-def test_forgotten_keys_do_not_come_back() -> None:
-    schedule = Schedule()
-    schedule.add(A, 0.0, delay_s=10.0)
-    schedule.forget(A)
-    assert schedule.take(100.0) is None
-    assert schedule.next_due(100.0) is None
-
-
 def test_age_counts_from_the_first_event() -> None:
     schedule = Schedule()
     schedule.add(A, 10.0)
