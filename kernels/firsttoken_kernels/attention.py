@@ -5,9 +5,9 @@ right: the last query of a chunk sees the whole context). The current chunk is r
 cache like everything before it, so a chunk boundary never changes which numbers are attended to.
 
 Decodes (one query a sequence) are batched: slots are gathered into [B, L] rows, padded with the
-sequence's own first slot (always written, so stale memory can hold anything) and masked. Grouped-query
-heads are the rows of one small matrix product per (sequence, KV head): the library's grouped-query
-attention is many times slower than memory allows on a CPU.
+sequence's own first slot (always written, so stale memory can hold anything) and masked. The query heads that
+share a KV head go to the library as if they were that many queries: at one token a sequence this was
+up to ten times faster on a CPU than its own grouped-query mode or a matrix product per KV head.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Plan:
     decode_slots: torch.Tensor
     """[B, L] int64, L = longest context; past a row's context: its first slot."""
     decode_bias: torch.Tensor | None
-    """[B, 1, L] fp32: 0 where seen, -inf past the context; None: every row is full."""
+    """[B, 1, 1, L] fp32: 0 where seen, -inf past the context; None: every row is full."""
     prefills: tuple[PrefillChunk, ...]
 
 
@@ -71,7 +71,7 @@ def plan(
     slots = torch.where(unseen, decode_table[:, :1] * block_size, blocks * block_size + offsets % block_size)
     bias = None
     if bool(unseen.any()):
-        bias = torch.zeros((num_decodes, 1, longest)).masked_fill_(unseen[:, None, :], float("-inf"))
+        bias = torch.zeros((num_decodes, 1, 1, longest)).masked_fill_(unseen[:, None, None], float("-inf"))
         bias = bias.to(device)
     chunks = []
     row = num_decodes
@@ -110,7 +110,7 @@ def reference(queries: torch.Tensor, cache_layer: torch.Tensor, step: Plan, scal
     for row in range(step.num_decodes):
         slots = step.decode_slots[row]
         if step.decode_bias is not None:
-            slots = slots[step.decode_bias[row, 0] == 0]
+            slots = slots[step.decode_bias[row, 0, 0] == 0]
         attend(row, slots)
     for chunk in step.prefills:
         history = len(chunk.context_slots) - chunk.num_tokens
@@ -154,16 +154,14 @@ def _prefill(
 
 def _decode(queries: torch.Tensor, cache_layer: torch.Tensor, step: Plan, scale: float) -> torch.Tensor:
     num_decodes, longest = step.decode_slots.shape
-    kv_heads, head_dim = cache_layer.shape[2:]
-    flat_slots = step.decode_slots.view(-1)
-    keys = cache_layer[0].index_select(0, flat_slots).view(num_decodes, longest, kv_heads, head_dim)
-    values = cache_layer[1].index_select(0, flat_slots).view(num_decodes, longest, kv_heads, head_dim)
-    grouped = queries.view(num_decodes, kv_heads, -1, head_dim)  # [B, KV heads, group, D]
-    out = torch.empty_like(grouped)
-    for head in range(kv_heads):
-        scores = torch.bmm(grouped[:, head], keys[:, :, head].transpose(1, 2)).float().mul_(scale)
-        if step.decode_bias is not None:
-            scores += step.decode_bias
-        weights = scores.softmax(-1).to(values.dtype)  # [B, group, L]
-        out[:, head] = torch.bmm(weights, values[:, :, head])
-    return out.view(num_decodes, -1, head_dim)
+    _, _, kv_heads, head_dim = cache_layer.shape
+    gathered = cache_layer.index_select(1, step.decode_slots.view(-1))
+    keys, values = gathered.view(2, num_decodes, longest, kv_heads, head_dim).transpose(2, 3)
+    attended = functional.scaled_dot_product_attention(
+        queries.view(num_decodes, kv_heads, -1, head_dim),  # [B, KV heads, group, D]
+        keys,  # [B, KV heads, L, D]
+        values,
+        attn_mask=step.decode_bias,
+        scale=scale,
+    )
+    return attended.reshape(num_decodes, -1, head_dim)

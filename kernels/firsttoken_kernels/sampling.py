@@ -4,9 +4,12 @@ Filters act on the stably sorted probabilities (ties by lower id), in the usual 
 top-k, top-p, min-p. Given one uniform a row the choice is a pure function of the logits.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
+
+_LIKELIEST = 1024
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,9 @@ class Filters:
     top_p: torch.Tensor
     min_p: torch.Tensor
 
+    def of(self, rows: torch.Tensor) -> "Filters":
+        return Filters(self.temperatures[rows], self.top_k[rows], self.top_p[rows], self.min_p[rows])
+
 
 def greedy(logits: torch.Tensor) -> torch.Tensor:
     """logits: [R, V] -> [R] int64, the first of equal largest."""
@@ -27,32 +33,81 @@ def greedy(logits: torch.Tensor) -> torch.Tensor:
 
 
 def sample(logits: torch.Tensor, filters: Filters, uniforms: torch.Tensor) -> torch.Tensor:
-    """logits: [R, V] fp32, uniforms: [R] fp64 in [0, 1) -> [R] int64."""
+    """logits: [R, V] fp32, uniforms: [R] fp64 in [0, 1) -> [R] int64.
+
+    A full sort of a large vocabulary costs more than the rest of a small model's step, and the answer
+    nearly always lies among the likeliest tokens. So those are tried first, and only rows they cannot
+    decide are sorted whole. Which way a row goes depends on that row alone.
+    """
+    if logits.shape[-1] <= 2 * _LIKELIEST:
+        return _sample_sorted(logits, filters, uniforms)
+    tokens, is_decided = _sample_likeliest(logits, filters, uniforms)
+    rows = (~is_decided).nonzero().squeeze(1)
+    if len(rows):
+        tokens[rows] = _sample_sorted(logits[rows], filters.of(rows), uniforms[rows])
+    return tokens
+
+
+def _sample_likeliest(
+    logits: torch.Tensor, filters: Filters, uniforms: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens [R], and whether each is what the whole row would give [R] bool."""
+    ids = logits.topk(_LIKELIEST, dim=-1, sorted=False).indices.sort(dim=-1).values  # ties by lower id
+    scaled = logits.double() / filters.temperatures.double()[:, None]
+    ordered, order = scaled.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
+    # Tokens equal to the last one may be missing: what is strictly above it is complete.
+    complete = ordered > ordered[:, -1:]
+    size = complete.sum(-1)
+    probabilities = (ordered - scaled.logsumexp(-1, keepdim=True)).exp() * complete
+    ranks = torch.arange(_LIKELIEST, device=logits.device)[None, :]
+    has_top_k = filters.top_k > 0
+    limit = torch.where(has_top_k, filters.top_k, _LIKELIEST)
+    kept = complete & (ranks < limit[:, None])
+    mass = torch.where(has_top_k, (probabilities * kept).sum(-1), 1.0)
+    probabilities = probabilities / mass[:, None]
+    kept &= _passes(probabilities, filters)
+    cumulative = (probabilities * kept).cumsum(-1)
+    # A cut inside the complete part fixes the kept set; without any filter its mass is known to be 1.
+    is_cut = (kept.sum(-1) < size) & (~has_top_k | (filters.top_k <= size))
+    is_unfiltered = ~has_top_k & (filters.top_p >= 1) & (filters.min_p <= 0)
+    targets = uniforms * torch.where(is_unfiltered, 1.0, cumulative[:, -1])
+    picks = _pick(cumulative, kept, targets)
+    is_decided = torch.where(is_unfiltered, targets < cumulative[:, -1], is_cut)
+    return ids.gather(-1, order.gather(-1, picks)).squeeze(-1), is_decided
+
+
+def _sample_sorted(logits: torch.Tensor, filters: Filters, uniforms: torch.Tensor) -> torch.Tensor:
+    """The whole row, sorted."""
+    vocabulary = logits.shape[-1]
     scaled = logits.double() / filters.temperatures.double()[:, None]
     ordered, order = scaled.sort(dim=-1, descending=True, stable=True)
     probabilities = ordered.softmax(dim=-1)  # [R, V], falling
-    vocabulary = logits.shape[-1]
     ranks = torch.arange(vocabulary, device=logits.device)[None, :]
-    limit = torch.where(filters.top_k > 0, filters.top_k, vocabulary)
-    kept = ranks < limit[:, None]
-    probabilities = torch.where(kept, probabilities, 0.0)
-    probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    kept = ranks < torch.where(filters.top_k > 0, filters.top_k, vocabulary)[:, None]
+    probabilities = probabilities / (probabilities * kept).sum(-1, keepdim=True)
+    kept &= _passes(probabilities, filters)
+    cumulative = (probabilities * kept).cumsum(-1)
+    return order.gather(-1, _pick(cumulative, kept, uniforms * cumulative[:, -1])).squeeze(-1)
+
+
+def _passes(probabilities: torch.Tensor, filters: Filters) -> torch.Tensor:
+    """Which of falling probabilities pass top-p and min-p; the first always does.  [R, N] -> [R, N] bool."""
     before = probabilities.cumsum(-1) - probabilities  # mass in front of each token
-    kept &= (before < filters.top_p.double()[:, None]) | (ranks == 0)
-    kept &= probabilities >= probabilities[:, :1] * filters.min_p.double()[:, None]
-    cumulative = torch.where(kept, probabilities, 0.0).cumsum(-1)
-    targets = uniforms[:, None] * cumulative[:, -1:]
-    picks = torch.searchsorted(cumulative, targets, right=True)
-    last_kept = kept.sum(-1, keepdim=True) - 1  # rounding must not step past the kept set
-    return order.gather(-1, torch.minimum(picks, last_kept)).squeeze(-1)
+    passes = before < filters.top_p.double()[:, None]
+    passes[:, 0] = True
+    return passes & (probabilities >= probabilities[:, :1] * filters.min_p.double()[:, None])
+
+
+def _pick(cumulative: torch.Tensor, kept: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Ranks [R, 1] whose mass the targets fall into; rounding must not step past the kept set."""
+    picks = torch.searchsorted(cumulative, targets[:, None], right=True)
+    return torch.minimum(picks, (kept.sum(-1, keepdim=True) - 1).clamp(min=0))
 
 
 def reference(
     logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float, uniform: float
 ) -> int:
     """One row in plain Python."""
-    import math
-
     order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
     largest = logits[order[0]] / temperature
     weights = [math.exp(logits[token] / temperature - largest) for token in order]

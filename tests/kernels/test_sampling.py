@@ -67,6 +67,40 @@ def test_largest_uniform_stays_in_the_kept_set() -> None:
     assert pick([[0.0] * 1000], [filters(top_k=999)], [almost_one]) == [998]
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0, 6.0])
+@pytest.mark.parametrize(
+    "row",
+    [
+        filters(),
+        filters(0.3),
+        filters(top_k=1),
+        filters(top_k=50),
+        filters(top_k=1023),
+        filters(top_k=1024),
+        filters(top_k=3000),
+        filters(top_k=10**6),
+        filters(top_p=0.5),
+        filters(1.7, top_p=0.97),
+        filters(min_p=0.05),
+        filters(min_p=0.9),
+        filters(0.8, top_k=900, top_p=0.95, min_p=0.01),
+    ],
+)
+def test_a_large_vocabulary_gives_what_plain_python_gives(spread: float, row: dict[str, float]) -> None:
+    """Flat rows have more equal tokens than the likeliest part holds; steep ones are cut early."""
+    generator = torch.Generator().manual_seed(4)
+    logits = ((torch.randn(5000, generator=generator) * spread * 4).round() / 4).tolist()
+    uniforms = [0.0, 0.13, 0.5, 0.87, 0.997, 0.9999]
+    picked = pick([logits] * len(uniforms), [row] * len(uniforms), uniforms)
+    exact = {name: float(torch.tensor(value)) for name, value in row.items() if name != "top_k"}
+    assert picked == [
+        sampling.reference(
+            logits, exact["temperature"], int(row["top_k"]), exact["top_p"], exact["min_p"], uniform
+        )
+        for uniform in uniforms
+    ]
+
+
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.9])
 def test_frequencies_follow_the_probabilities(temperature: float) -> None:
     logits = [1.0, 0.0, 2.0, -1.0, 0.5]
