@@ -42,11 +42,14 @@ async def serving(
     health.add_routes([web.get("/livez", livez), web.get("/readyz", readyz)])
     exposition = web.Application()
     exposition.add_routes([web.get("/metrics", exposed)])
-    runners = [web.AppRunner(app, handle_signals=False, access_log=None) for app in (health, exposition)]
+    runners = [
+        web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=1.0)
+        for app in (health, exposition)
+    ]
     try:
         for runner, port in zip(runners, (health_port, metrics_port), strict=True):
             await runner.setup()
-            await web.TCPSite(runner, host, port, shutdown_timeout=1.0).start()
+            await web.TCPSite(runner, host, port).start()
         yield
     finally:
         for runner in runners:

@@ -215,6 +215,7 @@ def _deployment(body: Object) -> Deployment:
         replicas=int(body["spec"].get("replicas", 1)),
         failure=failure[0] if failure else None,
         failure_since_s=time_s(failure[1]) if failure else 0.0,
+        template=body["spec"]["template"],
     )
 
 

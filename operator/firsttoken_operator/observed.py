@@ -91,6 +91,8 @@ class Deployment:
     failure: Cause | None = None
     """Why pods cannot be created."""
     failure_since_s: float = 0.0
+    template: Object = field(default_factory=dict, repr=False)
+    """As it is; used only where the revision's record is lost."""
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,9 @@ def _deployments(observed: Observed, choice: revisions.Choice, replicas: dict[st
         elif (recorded := observed.revision(name)) is not None:
             template = recorded.template
         else:
-            continue  # a Deployment without a record is left alone until it is given up
+            # Its record was deleted by hand: it keeps what it has while its replicas are moved away.
+            assert deployment is not None
+            template = deployment.template
         yield Ensure(manifests.deployment(observed.service, name, template, count))
 
 

@@ -1,5 +1,6 @@
 """Whole plans: which actions, in which order, for the situations of a service's life."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -261,6 +262,18 @@ def test_old_records_and_jobs_are_cleaned_up_to_the_limit() -> None:
         f"ControllerRevision/chat-{old[1].name}",
         f"ControllerRevision/chat-{old[0].name}",
     ]
+
+
+def test_a_revision_without_a_record_is_moved_away_with_the_template_it_has() -> None:
+    """Its ControllerRevision was deleted by hand, and this operator renders differently."""
+    lost = dataclasses.replace(build.deployment(FIRST, 1), template={"spec": "as it is"})
+    job = build.resolver(SERVICE, answer=build.model(), finished_s=NOW)
+    made = make(running(revisions=(), deployments=(lost,), resolvers=(job,)), images=build.OTHER_IMAGES)
+    assert made.choice.create is not None
+    bodies = [a.body for a in made.actions if isinstance(a, plan.Ensure) and a.body["kind"] == "Deployment"]
+    templates = {body["metadata"]["name"]: body["spec"]["template"] for body in bodies}
+    assert templates[f"chat-{FIRST.name}"] == {"spec": "as it is"}
+    assert replicas(made) == {made.choice.target: 1, FIRST.name: 1}
 
 
 def test_deletions_name_the_very_object() -> None:
