@@ -128,6 +128,8 @@ async def _lead(
             ended = await asyncio.gather(*parts, return_exceptions=True)
             process.store, process.work, process.fresh = None, None, None
     for part, how in zip(parts, ended, strict=True):
+        if isinstance(how, BaseExceptionGroup) and how.subgroup(election.LeadershipLostError):
+            raise election.LeadershipLostError("a write was due when the lease could not be renewed") from how
         if isinstance(how, BaseException) and not isinstance(how, asyncio.CancelledError):
             raise RuntimeError(f"{part.get_name()} failed") from how
 
