@@ -79,6 +79,7 @@ class Started:
             body: dict[str, Any] = {
                 "model": self.served_name,
                 "messages": [{"role": "user", "content": "What is the capital of France?"}],
+                "temperature": 0,  # a small model at temperature 1 may not come to an end
             }
         else:
             path = "completions"
