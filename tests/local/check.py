@@ -82,7 +82,8 @@ def area(where: Paths, name: str) -> str:
 
 def folders(where: Paths) -> list[str]:
     """All folders with tests, the scenarios last: what fails in seconds comes before what takes minutes."""
-    names = {file.parent.name for file in (where.checkout / "tests").glob("*/test_*.py")}
+    tests = where.checkout / "tests"
+    names = {file.relative_to(tests).parts[0] for file in tests.rglob("test_*.py")}
     return [f"tests/{name}" for name in sorted(names, key=lambda name: (name == "e2e", name))]
 
 
