@@ -16,6 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+_FREE_SLOTS = 4096
+"""Padding up to this many slots in a decode batch is cheaper than another batch."""
+
 
 @dataclass(frozen=True)
 class PrefillChunk:
@@ -30,15 +33,26 @@ class PrefillChunk:
 
 
 @dataclass(frozen=True)
+class DecodeBatch:
+    """Sequences with one query each whose contexts are about equally long."""
+
+    rows: torch.Tensor | None
+    """[B] int64, rows of the step; None: the first B rows in order."""
+    slots: torch.Tensor
+    """[B, L] int64, L = longest context; past a row's context: its first slot."""
+    bias: torch.Tensor | None
+    """[B, 1, 1, L] fp32: 0 where seen, -inf past the context; None: every row is full."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """Where each query of one step finds its keys. The same for all layers. Decodes come first."""
 
     num_decodes: int
-    decode_slots: torch.Tensor
-    """[B, L] int64, L = longest context; past a row's context: its first slot."""
-    decode_bias: torch.Tensor | None
-    """[B, 1, 1, L] fp32: 0 where seen, -inf past the context; None: every row is full."""
+    decodes: tuple[DecodeBatch, ...]
     prefills: tuple[PrefillChunk, ...]
+    own_slots: torch.Tensor
+    """[T] int64: where the keys and values of the step's own tokens belong, in row order."""
 
 
 @dataclass(frozen=True)
@@ -64,36 +78,63 @@ def plan(
     decoding sequence, its new one included. `prefills` are in row order after the decodes.
     """
     num_decodes = len(decode_contexts)
-    longest = int(decode_contexts.max()) if num_decodes else 0
-    offsets = torch.arange(longest)
-    unseen = offsets[None, :] >= decode_contexts[:, None]  # [B, L]
-    blocks = decode_table[:, offsets // block_size]
-    slots = torch.where(unseen, decode_table[:, :1] * block_size, blocks * block_size + offsets % block_size)
-    bias = None
-    if bool(unseen.any()):
-        bias = torch.zeros((num_decodes, 1, 1, longest)).masked_fill_(unseen[:, None, None], float("-inf"))
-        bias = bias.to(device)
+    newest = decode_contexts[:, None] - 1
+    own_slots = [decode_table.gather(1, newest // block_size) * block_size + newest % block_size]
+    groups = batches(decode_contexts.tolist())
+    in_order = len(groups) == 1
+    decodes = []
+    for group in groups:
+        rows = torch.tensor(sorted(group))
+        slots, bias = _decode_slots(decode_table[rows], decode_contexts[rows], block_size)
+        decodes.append(
+            DecodeBatch(
+                None if in_order else rows.to(device),
+                slots.to(device),
+                None if bias is None else bias.to(device),
+            )
+        )
     chunks = []
     row = num_decodes
     for prefill in prefills:
         offsets = torch.arange(prefill.context)
         context_slots = torch.tensor(prefill.block_table)[offsets // block_size] * block_size
         context_slots += offsets % block_size
+        own_slots.append(context_slots[-prefill.num_tokens :, None])
         mask = None
         if prefill.num_tokens < prefill.context:
             query_positions = offsets[prefill.context - prefill.num_tokens :]
             mask = (offsets[None, :] <= query_positions[:, None]).to(device)
         chunks.append(PrefillChunk(row, prefill.num_tokens, context_slots.to(device), mask))
         row += prefill.num_tokens
-    return Plan(num_decodes, slots.to(device), bias, tuple(chunks))
+    return Plan(num_decodes, tuple(decodes), tuple(chunks), torch.cat(own_slots).squeeze(1).to(device))
 
 
-def written_slots(step: Plan, decode_contexts: torch.Tensor) -> torch.Tensor:
-    """Slots of the step's own tokens, in row order.  -> [T] int64 on the plan's device."""
-    last = decode_contexts.to(step.decode_slots.device)[:, None] - 1
-    parts = [step.decode_slots.gather(1, last).squeeze(1)] if step.num_decodes else []
-    parts += [chunk.context_slots[-chunk.num_tokens :] for chunk in step.prefills]
-    return torch.cat(parts)
+def batches(contexts: list[int]) -> list[list[int]]:
+    """Group rows so that padding to the longest of a group costs little: at most `_FREE_SLOTS` slots or
+    twice the real ones. One long context among many short ones would otherwise set the memory of all."""
+    groups: list[list[int]] = []
+    longest = real = 0
+    for row in sorted(range(len(contexts)), key=lambda row: -contexts[row]):
+        padded = longest * (len(groups[-1]) + 1) if groups else 0
+        if not groups or padded > max(2 * (real + contexts[row]), _FREE_SLOTS):
+            groups.append([])
+            longest, real = contexts[row], 0
+        groups[-1].append(row)
+        real += contexts[row]
+    return groups
+
+
+def _decode_slots(
+    table: torch.Tensor, contexts: torch.Tensor, block_size: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Slots [B, L] and bias of `DecodeBatch`.  table: [B, most blocks], contexts: [B]."""
+    offsets = torch.arange(int(contexts.max()))
+    unseen = offsets[None, :] >= contexts[:, None]  # [B, L]
+    slots = table[:, offsets // block_size] * block_size + offsets % block_size
+    if not bool(unseen.any()):
+        return slots, None
+    bias = torch.zeros(unseen.shape).masked_fill_(unseen, float("-inf"))
+    return torch.where(unseen, table[:, :1] * block_size, slots), bias[:, None, None, :]
 
 
 def reference(queries: torch.Tensor, cache_layer: torch.Tensor, step: Plan, scale: float) -> torch.Tensor:
@@ -107,11 +148,11 @@ def reference(queries: torch.Tensor, cache_layer: torch.Tensor, step: Plan, scal
         scores = torch.einsum("hd,chd->hc", queries[row].double(), keys) * scale
         out[row] = torch.einsum("hc,chd->hd", scores.softmax(-1), values).to(out.dtype)
 
-    for row in range(step.num_decodes):
-        slots = step.decode_slots[row]
-        if step.decode_bias is not None:
-            slots = slots[step.decode_bias[row, 0, 0] == 0]
-        attend(row, slots)
+    for batch in step.decodes:
+        rows = list(range(len(batch.slots))) if batch.rows is None else batch.rows.tolist()
+        for index, row in enumerate(rows):
+            slots = batch.slots[index]
+            attend(row, slots if batch.bias is None else slots[batch.bias[index, 0, 0] == 0])
     for chunk in step.prefills:
         history = len(chunk.context_slots) - chunk.num_tokens
         for offset in range(chunk.num_tokens):
@@ -124,11 +165,12 @@ def attention(queries: torch.Tensor, cache_layer: torch.Tensor, step: Plan, scal
 
     queries: [T, heads, D] in step order, cache_layer: [2, slots, KV heads, D] -> [T, heads, D].
     """
-    if not step.prefills:
-        return _decode(queries, cache_layer, step, scale)
+    if len(step.decodes) == 1 and not step.prefills:
+        return _decode(queries, cache_layer, step.decodes[0], scale)
     out = torch.empty_like(queries)
-    if step.num_decodes:
-        out[: step.num_decodes] = _decode(queries[: step.num_decodes], cache_layer, step, scale)
+    for batch in step.decodes:
+        rows = slice(0, step.num_decodes) if batch.rows is None else batch.rows
+        out[rows] = _decode(queries[rows], cache_layer, batch, scale)
     for chunk in step.prefills:
         rows = slice(chunk.first_row, chunk.first_row + chunk.num_tokens)
         out[rows] = _prefill(queries[rows], cache_layer, chunk, scale)
@@ -152,16 +194,18 @@ def _prefill(
     return attended[0].transpose(0, 1)  # [T, heads, D]
 
 
-def _decode(queries: torch.Tensor, cache_layer: torch.Tensor, step: Plan, scale: float) -> torch.Tensor:
-    num_decodes, longest = step.decode_slots.shape
+def _decode(
+    queries: torch.Tensor, cache_layer: torch.Tensor, batch: DecodeBatch, scale: float
+) -> torch.Tensor:
+    size, longest = batch.slots.shape
     _, _, kv_heads, head_dim = cache_layer.shape
-    gathered = cache_layer.index_select(1, step.decode_slots.view(-1))
-    keys, values = gathered.view(2, num_decodes, longest, kv_heads, head_dim).transpose(2, 3)
+    gathered = cache_layer.index_select(1, batch.slots.view(-1))
+    keys, values = gathered.view(2, size, longest, kv_heads, head_dim).transpose(2, 3)
     attended = functional.scaled_dot_product_attention(
-        queries.view(num_decodes, kv_heads, -1, head_dim),  # [B, KV heads, group, D]
+        queries.reshape(size, kv_heads, -1, head_dim),  # [B, KV heads, group, D]
         keys,  # [B, KV heads, L, D]
         values,
-        attn_mask=step.decode_bias,
+        attn_mask=batch.bias,
         scale=scale,
     )
-    return attended.reshape(num_decodes, -1, head_dim)
+    return attended.reshape(size, -1, head_dim)

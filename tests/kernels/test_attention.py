@@ -4,6 +4,8 @@ import random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from firsttoken_kernels import attention
 
@@ -98,10 +100,32 @@ def test_a_chunk_sees_only_up_to_itself() -> None:
     assert not torch.equal(before[3], after[3])
 
 
-def test_written_slots_are_those_of_the_steps_own_tokens() -> None:
-    _, _, plan = build([5], [(3, 8)], block_size=4)
-    slots = attention.written_slots(plan, torch.tensor([5]))
-    assert slots.tolist() == [
-        plan.decode_slots[0, 4].item(),
+def test_own_slots_are_those_of_the_steps_own_tokens() -> None:
+    _, _, plan = build([5, 1], [(3, 8)], block_size=4)
+    assert plan.own_slots.tolist() == [
+        plan.decodes[0].slots[0, 4].item(),
+        plan.decodes[0].slots[1, 0].item(),
         *plan.prefills[0].context_slots[5:].tolist(),
     ]
+
+
+def test_contexts_of_very_different_lengths_are_not_padded_to_the_longest() -> None:
+    contexts = [9, 3000, 12, 1, 2900] + [15] * 20
+    queries, cache, plan = build(contexts, [(2, 5)], block_size=16)
+    assert len(plan.decodes) == 2
+    assert sum(batch.slots.numel() for batch in plan.decodes) < 2 * sum(contexts)
+    torch.testing.assert_close(
+        attention.attention(queries, cache, plan, 0.3),
+        attention.reference(queries, cache, plan, 0.3),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+@given(st.lists(st.integers(1, 9000), max_size=70))
+def test_batches_hold_every_row_once_and_bound_the_padding(contexts: list[int]) -> None:
+    groups = attention.batches(contexts)
+    assert sorted(row for group in groups for row in group) == list(range(len(contexts)))
+    for group in groups:
+        lengths = [contexts[row] for row in group]
+        assert len(group) * max(lengths) <= max(2 * sum(lengths), 4096)

@@ -280,12 +280,13 @@ any_request = st.tuples(st.integers(1, 90), st.integers(1, 60))
 any_event = st.one_of(
     st.just("step"),
     st.integers(0, 40).map(lambda n: ("abort", n)),
-    st.sampled_from([16, 160]).map(lambda n: ("switch", n)),
+    st.sampled_from([16, 160]).map(lambda n: ("pool", n)),
+    st.tuples(st.booleans(), st.sampled_from([None, 64])).map(lambda flags: ("flags", *flags)),
     any_request.map(lambda request: ("submit", *request)),
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(limits=any_limits, num_blocks=st.integers(10, 30), events=st.lists(any_event, max_size=60))
 def test_any_load_with_aborts_and_switches_drains_and_leaks_nothing(
     limits: scheduler_limits.Limits, num_blocks: int, events: list[object]
@@ -300,7 +301,11 @@ def test_any_load_with_aborts_and_switches_drains_and_leaks_nothing(
             case ("abort", int(sequence_id)):
                 one.abort(sequence_id)
                 aborted.add(sequence_id)
-            case ("switch", int(block_size)):
+            case ("flags", bool(continuous), chunk_tokens):
+                one.switch(
+                    replace(one.limits, continuous_batching=continuous, chunk_tokens=chunk_tokens)  # type: ignore[arg-type]
+                )
+            case ("pool", int(block_size)):
                 one.switch(one.limits, blocks.Pool(num_blocks * 16 // block_size, block_size))
             case ("submit", int(prompt), int(max_tokens)):
                 new = sequence(number, prompt, max_tokens, arrival_s=number % 7)

@@ -49,7 +49,7 @@ def step_input(step: ScheduledStep, block_size_tokens: int, device: torch.device
     return decoder.StepInput(
         token_ids=torch.tensor(token_ids, device=device),
         positions=torch.tensor(positions, device=device),
-        slots=attention.written_slots(plan, contexts),
+        slots=plan.own_slots,
         attention_plan=plan,
         logit_rows=torch.tensor(logit_rows, dtype=torch.int64, device=device),
     )
