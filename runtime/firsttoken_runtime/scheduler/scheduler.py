@@ -15,7 +15,7 @@ admitted again only with every block it may ever need, so it never needs another
 can wait for ever.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 
 from firsttoken_runtime import core
 from firsttoken_runtime.cache import blocks
@@ -59,6 +59,9 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return bool(self._sequences)
+
+    def running_ids(self) -> Set[int]:
+        return self._running.keys()
 
     def schedule(self) -> ScheduledStep:
         """Decide the next step; its tokens count as computed only at `commit`."""
@@ -247,6 +250,3 @@ class Scheduler:
         ):
             return "length"
         return ""
-
-    def running_ids(self) -> Collection[int]:
-        return self._running.keys()
