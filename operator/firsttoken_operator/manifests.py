@@ -10,7 +10,7 @@ import json
 import math
 from typing import Any
 
-from firsttoken_api import duration, hot_settings, inference_service, names
+from firsttoken_api import duration, hot_settings, inference_service, names, quantity
 from firsttoken_api.base import SpecModel
 from firsttoken_operator import settings
 
@@ -241,6 +241,15 @@ def _sidecar(
     }
 
 
+def engine_threads(cpu: str) -> int:
+    """Compute threads for a CPU request: whole CPUs, rounded up.
+
+    Engines that share a node must not each take all of its cores: a step ends with its slowest thread,
+    and one that waits for a core stalls the others at every barrier.
+    """
+    return max(1, math.ceil(quantity.to_millicores(cpu) / 1000))
+
+
 def _engine(service: inference_service.InferenceService, images: settings.Images) -> Object:
     spec = service.spec
     runtime = spec.runtime
@@ -262,6 +271,7 @@ def _engine(service: inference_service.InferenceService, images: settings.Images
             f"--max-num-seqs={runtime.max_num_seqs}",
             f"--max-num-batched-tokens={runtime.max_num_batched_tokens}",
             f"--max-prefill-batch={runtime.max_prefill_batch}",
+            f"--threads={engine_threads(spec.resources.cpu)}",
             f"--flags-file={names.FLAGS_FOLDER}/{names.FLAGS_KEY}",
             "--log-format=json",
             *runtime.extra_args,

@@ -91,6 +91,12 @@ def test_the_cold_settings_are_the_engine_s_arguments() -> None:
     assert {"name": "OMP_NUM_THREADS", "value": "2"} in engine(pod)["env"]
 
 
+@pytest.mark.parametrize(("cpu", "threads"), [("400m", 1), ("1", 1), ("1500m", 2), ("4", 4)])
+def test_the_engine_computes_on_as_many_threads_as_it_asks_cpus(cpu: str, threads: int) -> None:
+    pod = template(resources={"cpu": cpu, "memory": "2Gi"})
+    assert f"--threads={threads}" in engine(pod)["args"]
+
+
 def test_gpus_are_asked_for_by_the_resource_s_name() -> None:
     pod = template(
         runtime={"device": "auto"},
