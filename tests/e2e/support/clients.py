@@ -63,6 +63,10 @@ async def long_stream(llm: openai.AsyncOpenAI, max_tokens: int, model: str = MOD
     return seen
 
 
+MOST_IN_FLIGHT = 50
+"""An open-loop load that an engine cannot carry is ended, and said to be, instead of growing for ever."""
+
+
 async def short_requests(
     llm: openai.AsyncOpenAI, per_second: float, until: asyncio.Event, model: str = MODEL
 ) -> Outcome:
@@ -70,20 +74,27 @@ async def short_requests(
 
     Waits for every request that was sent, so that none is lost from the count.
     """
+    in_flight = 0
     outcome = Outcome()
 
     async def one(number: int) -> None:
+        nonlocal in_flight
         begin = time.monotonic()
+        in_flight += 1
         try:
             await llm.completions.create(model=model, prompt=f"The number {number % 10} is", max_tokens=2)
             outcome.finished += 1
         except openai.OpenAIError as error:
             outcome.errors.append(f"{time.monotonic() - begin:.2f} s: {error!r}")
+        in_flight -= 1
         outcome.longest_s = max(outcome.longest_s, time.monotonic() - begin)
 
     running: list[asyncio.Task[None]] = []
     begin = time.monotonic()
     while not until.is_set():
+        if in_flight > MOST_IN_FLIGHT:
+            outcome.errors.append(f"the engine fell behind: {in_flight} short requests in flight")
+            break
         running.append(asyncio.create_task(one(len(running))))
         next_s = begin + len(running) / per_second
         try:
