@@ -1,6 +1,8 @@
 """`make lint`, `make unit`, `make e2e` and `make test`: what has to pass."""
 
+import codecs
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,6 +16,7 @@ LINT_TIMEOUT_S = 600.0
 UNIT_TIMEOUT_S = 1200.0
 ALL_TIMEOUT_S = 3600.0
 KEEP = "KEEP"
+CLOSING = re.compile(r"^=+ .*\b(passed|failed|errors?|no tests ran)\b.* in [0-9.]+s.*=+$")
 
 
 def lint(where: Paths, report: steps.Report, processes: steps.Processes) -> None:
@@ -39,8 +42,6 @@ def pytest(where: Paths, arguments: Sequence[str], timeout_s: float) -> tuple[in
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        text=True,
-        errors="replace",
     )
     assert child.stdout is not None
     alarm = threading.Timer(timeout_s, child.kill)
@@ -58,14 +59,25 @@ def pytest(where: Paths, arguments: Sequence[str], timeout_s: float) -> tuple[in
     return status, closing
 
 
-def show(lines: IO[str], out: IO[str]) -> str:
-    """Copies `lines` to `out` but for the last one, which is returned."""
-    held = ""
-    for line in lines:
-        out.write(held)
+def show(stream: IO[bytes], out: IO[str]) -> str:
+    """Copies `stream` to `out` as it comes, but for pytest's closing line, which is returned.
+
+    Results come letter by letter, so lines are not waited for; only one that may be the closing line is.
+    """
+    closing = held = ""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while chunk := os.read(stream.fileno(), 65536):
+        *lines, rest = (held + decoder.decode(chunk)).split("\n")
+        for line in lines:
+            if CLOSING.match(line):
+                closing = line
+            else:
+                out.write(f"{line}\n")
+        held = rest if rest.startswith("=") else ""
+        out.write("" if held else rest)
         out.flush()
-        held = line
-    return held.rstrip("\n")
+    out.write(held)
+    return closing
 
 
 def area(where: Paths, name: str) -> str:
