@@ -107,7 +107,7 @@ def test_a_mark_of_an_earlier_operator_counts_from_now() -> None:
     assert not progress.stuck
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     delays=st.lists(st.one_of(st.floats(0, 9), st.just(float("inf"))), min_size=1, max_size=4),
     tick=st.floats(0.2, 1.0),

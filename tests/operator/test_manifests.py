@@ -97,6 +97,12 @@ def test_the_engine_computes_on_as_many_threads_as_it_asks_cpus(cpu: str, thread
     assert f"--threads={threads}" in engine(pod)["args"]
 
 
+def test_threads_follow_the_cpu_request_in_whole_cores() -> None:
+    for cpu, threads in (("400m", 1), ("1", 1), ("1500m", 2), ("2.5", 3), ("8", 8)):
+        arguments = engine(template(resources={"cpu": cpu, "memory": "2Gi"}))["args"]
+        assert f"--threads={threads}" in arguments
+
+
 def test_gpus_are_asked_for_by_the_resource_s_name() -> None:
     pod = template(
         runtime={"device": "auto"},

@@ -79,7 +79,7 @@ class Cluster:
 LIMITS = st.tuples(st.integers(0, 7), st.integers(0, 3), st.integers(0, 3)).filter(lambda each: any(each[1:]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(limits=LIMITS, old=st.integers(0, 7), moves=st.lists(st.sampled_from(["new", "old"]), max_size=30))
 def test_never_below_never_above_and_always_to_the_end(
     limits: tuple[int, int, int], old: int, moves: list[str]
@@ -101,7 +101,7 @@ def test_never_below_never_above_and_always_to_the_end(
     assert rollout.is_finished(cluster.side("new"), (cluster.side("old"),), bounds)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     limits=LIMITS,
     new=st.integers(0, 7),

@@ -1,0 +1,6 @@
+"""Drawn examples take as long as they take: machines that build images meanwhile are slow, not wrong."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("busy-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy-machine")
