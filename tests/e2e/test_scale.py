@@ -15,12 +15,11 @@ async def test_scale_down_with_streams_and_load_has_no_error(chat: Object, kubec
     await asyncio.to_thread(services.wait_ready, kubectl, "chat", 2)
     pods = services.serving_pods(kubectl, "chat")
 
-    rate = (await clients.long_stream(clients.async_client(), max_tokens=60)).seconds / 60
+    rate = (await clients.long_stream(max_tokens=60)).seconds / 60
     max_tokens = int(STREAM_S / rate * 1.15)
     streams: list[asyncio.Task[clients.Stream]] = []
     for _ in range(8):
-        # A client of its own each: a pooled connection would stick to one replica.
-        streams.append(asyncio.create_task(clients.long_stream(clients.async_client(), max_tokens)))
+        streams.append(asyncio.create_task(clients.long_stream(max_tokens)))
         await asyncio.sleep(1)
         states = [await asyncio.to_thread(services.pod_state, pod) for pod in pods]
         if all(state["in_flight"] for state in states):
@@ -29,7 +28,7 @@ async def test_scale_down_with_streams_and_load_has_no_error(chat: Object, kubec
         raise AssertionError("no stream reached one of the replicas")
 
     finished = asyncio.Event()
-    load = asyncio.create_task(clients.short_requests(clients.async_client(), 5, finished))
+    load = asyncio.create_task(clients.short_requests(5, finished))
     await asyncio.sleep(3)
     kubectl.run("scale", "infsvc", "chat", "--replicas=1")
     seen = await asyncio.gather(*streams)

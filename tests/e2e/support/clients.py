@@ -38,8 +38,16 @@ class Stream:
     error: str = ""
 
 
-async def long_stream(llm: openai.AsyncOpenAI, max_tokens: int, model: str = MODEL) -> Stream:
-    """One stream of exactly `max_tokens` tokens, EOS ignored."""
+async def long_stream(max_tokens: int, model: str = MODEL) -> Stream:
+    """One stream of exactly `max_tokens` tokens, EOS ignored, on a connection of its own.
+
+    A pooled connection would tie all streams to the replica that the first one reached.
+    """
+    async with async_client() as llm:
+        return await _stream(llm, max_tokens, model)
+
+
+async def _stream(llm: openai.AsyncOpenAI, max_tokens: int, model: str) -> Stream:
     seen = Stream()
     begin = time.monotonic()
     try:
@@ -67,13 +75,16 @@ MOST_IN_FLIGHT = 50
 """An open-loop load that an engine cannot carry is ended, and said to be, instead of growing for ever."""
 
 
-async def short_requests(
-    llm: openai.AsyncOpenAI, per_second: float, until: asyncio.Event, model: str = MODEL
-) -> Outcome:
+async def short_requests(per_second: float, until: asyncio.Event, model: str = MODEL) -> Outcome:
     """An open-loop load of short requests (fewer than 16 prompt tokens, 2 tokens out) until the event is set.
 
     Waits for every request that was sent, so that none is lost from the count.
     """
+    async with async_client() as llm:
+        return await _load(llm, per_second, until, model)
+
+
+async def _load(llm: openai.AsyncOpenAI, per_second: float, until: asyncio.Event, model: str) -> Outcome:
     in_flight = 0
     outcome = Outcome()
 
