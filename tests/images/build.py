@@ -9,6 +9,7 @@ from local import environment, locks, paths, steps
 
 REGISTRY = "localhost"
 NOTHING = "localhost/firsttoken/nothing:1"
+CODE = "localhost/firsttoken/code:latest"
 RUNROOT = Path("/run/firsttoken-images")
 LOCK_TIMEOUT_S = 1800.0
 ATTEMPTS = 3
@@ -82,9 +83,13 @@ def _thin_of_all(shop: Workshop) -> tuple[str, dict[str, layout.Image]]:
     for _ in range(ATTEMPTS):
         keys = [inputs.packages_key(root, role, base.key()) for role in inputs.ROLES]
         tag = inputs.tag(root, keys)
-        thin = {role: _thin(shop, role, tag) for role in inputs.ROLES}
+        found = {role: _recorded(shop, role, tag) for role in inputs.ROLES}
+        if not all(found.values()):
+            _build_thin(shop, tag)
         if inputs.tag(root, keys) == tag:
-            return tag, thin
+            return tag, {
+                role: layout.image_from_json(_record(shop, role, tag).read_text()) for role in inputs.ROLES
+            }
         for role in inputs.ROLES:
             _record(shop, role, tag).unlink()
     raise steps.StepError(f"the code has changed {ATTEMPTS} times while it was built")
@@ -94,32 +99,35 @@ def _record(shop: Workshop, role: str, tag: str) -> Path:
     return shop.folder / "code" / f"{role}-{tag}.json"
 
 
-def _thin(shop: Workshop, role: str, tag: str) -> layout.Image:
-    """Our code for `role`, built by the last stage of its Dockerfile on nothing."""
+def _recorded(shop: Workshop, role: str, tag: str) -> bool:
+    """Whether the thin image of that tag is in the layout; notes that it was used."""
     record = _record(shop, role, tag)
-    if record.exists():
-        record.touch()
-        image = layout.image_from_json(record.read_text())
-        if all(shop.store.blob(layer.blob.digest).exists() for layer in image.layers):
-            return image
-    with shop.report.step(f"code of the {role} image"):
+    if not record.exists():
+        return False
+    record.touch()
+    layers = layout.image_from_json(record.read_text()).layers
+    return all(shop.store.blob(layer.blob.digest).exists() for layer in layers)
+
+
+def _build_thin(shop: Workshop, tag: str) -> None:
+    """Our code for every role: the stage `code`, then each Dockerfile's last stage on nothing."""
+    root, arguments = shop.where.checkout, {"BASE": base.name()}
+    with shop.report.step("our code"):
+        dockerfile = root / inputs.DOCKERFILES["operator"]
+        shop.builder.build(root, dockerfile, CODE, "code", arguments, fixed_times=True)
         _ensure_nothing(shop)
-        name = f"localhost/firsttoken/{role}:{tag}"
-        root = shop.where.checkout
-        shop.builder.build(
-            root,
-            root / inputs.DOCKERFILES[role],
-            name,
-            target=role,
-            arguments={"BASE": base.name()},
-            stages={f"{role}-dependencies": NOTHING},
-            fixed_times=True,
-        )
-        shop.builder.push(name, shop.store.folder, f"{role}-{tag}")
-    image = shop.store.image(f"{role}-{tag}")
-    record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text(image.to_json())
-    return image
+    for role in inputs.ROLES:
+        with shop.report.step(f"thin layer of the {role} image"):
+            name = f"localhost/firsttoken/{role}:latest"
+            stages = {f"{role}-dependencies": NOTHING, "code": CODE}
+            dockerfile = root / inputs.DOCKERFILES[role]
+            shop.builder.build(
+                root, dockerfile, name, role, arguments, stages, fixed_times=True, cached=False
+            )
+            shop.builder.push(name, shop.store.folder, f"{role}-{tag}")
+        record = _record(shop, role, tag)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(shop.store.image(f"{role}-{tag}").to_json())
 
 
 def _ensure_nothing(shop: Workshop) -> None:

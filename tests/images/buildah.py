@@ -23,8 +23,7 @@ class Buildah:
     processes: steps.Processes
 
     def has(self, image: str) -> bool:
-        command = [*self._global(), "images", "--quiet", image]
-        return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
+        return bool(self.identifier(image))
 
     def build(
         self,
@@ -35,10 +34,22 @@ class Buildah:
         arguments: Mapping[str, str] | None = None,
         stages: Mapping[str, str] | None = None,
         fixed_times: bool = False,
+        cached: bool = True,
         timeout_s: float = 900,
     ) -> None:
-        """Builds `target` of the Dockerfile as `image`. `stages`: images to use in place of its stages."""
-        command = [*self._global(), "build", "--layers", "--isolation", "chroot", "--network", "host"]
+        """Builds `target` of the Dockerfile as `image`. `stages`: images to use in place of its stages.
+
+        `cached` keeps an image of every instruction for the next build: worth it only for dear ones.
+        """
+        command = [
+            *self._global(),
+            "build",
+            f"--layers={str(cached).lower()}",
+            "--isolation",
+            "chroot",
+            "--network",
+            "host",
+        ]
         command += ["--format", "oci", "--file", str(dockerfile), "--tag", image]
         if CERTIFICATES.is_dir():
             command += ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"]
@@ -48,7 +59,10 @@ class Buildah:
         for name, value in (stages or {}).items():
             command += ["--build-context", f"{name}=docker-image://{value}"]
         command += ["--timestamp", "0"] if fixed_times else []
+        replaced = self.identifier(image)
         self.processes.run([*command, str(context)], self.log, timeout_s)
+        if replaced and replaced != self.identifier(image):
+            self.remove(replaced)
 
     def push(self, image: str, layout: Path, name: str, timeout_s: float = 600) -> None:
         """Copies `image` into the OCI layout as `name`. Layers that it has already are not copied again."""
@@ -59,6 +73,16 @@ class Buildah:
         """Removes what a killed build left."""
         command = [*self._global(), "rm", "--all"]
         subprocess.run(command, capture_output=True, check=False, timeout=120)
+
+    def identifier(self, image: str) -> str:
+        """What the store calls the image of that name; "" when there is none."""
+        command = [*self._global(), "images", "--quiet", "--no-trunc", image]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout.strip()
+
+    def remove(self, identifier: str) -> None:
+        """Removes an image unless it has a name or others are built on it."""
+        command = [*self._global(), "rmi", identifier]
+        subprocess.run(command, capture_output=True, check=False, timeout=60)
 
     def _global(self) -> Sequence[str]:
         program = shutil.which("buildah")

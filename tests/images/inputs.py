@@ -5,6 +5,7 @@ some, and that a name never stands for two contents.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -62,7 +63,16 @@ def packages_key(root: Path, role: str, base_key: str) -> str:
     """Of the heavy layer: it changes with the lock, with how it is installed, and with what it stands on."""
     if role == "runtime":
         return key([role, base_key, *content(root, RUNTIME_PACKAGES)])
-    return key([role, base_key, *content(root, [f"requirements/{role}.lock", DOCKERFILES[role]])])
+    how = stage((root / DOCKERFILES[role]).read_text(), f"{role}-dependencies")
+    return key([role, base_key, how, *content(root, [f"requirements/{role}.lock"])])
+
+
+def stage(dockerfile: str, name: str) -> str:
+    """The lines of one stage, from its FROM to the next."""
+    parts = re.split(r"^(?=FROM )", dockerfile, flags=re.MULTILINE)
+    found = [part for part in parts if part.partition("\n")[0].endswith(f" AS {name}")]
+    assert len(found) == 1, f"{len(found)} stages {name}"
+    return found[0]
 
 
 def tag(root: Path, packages_keys: Iterable[str]) -> str:
