@@ -20,6 +20,11 @@ USER_ID = 10_001
 ENGINE_PATIENCE_S = 120
 """How long the engine's server may take to bind its port; loading afterwards is judged by progress."""
 RESOLVER_DEADLINE_S = 3_600
+LIVENESS_FAILURES = 6
+LIVENESS_TIMEOUT_S = 10
+"""Slow is not dead: on a node short of processor time a restart loses every stream and makes the shortage
+worse. An engine that died says so at once and is restarted after 30 s; one that is only late has a minute.
+"""
 GRACE_MARGIN_S = 15
 
 _FLAGS_VOLUME = f"{names.RESERVED_VOLUME_PREFIX}flags"
@@ -226,7 +231,7 @@ def _sidecar(
             {"name": names.OPS_PORT_NAME, "containerPort": names.OPS_PORT, "protocol": "TCP"},
         ],
         "readinessProbe": _probe("/readyz", 2, 3),
-        "livenessProbe": _probe("/livez", 10, 3),
+        "livenessProbe": _probe("/livez", 10, LIVENESS_FAILURES, LIVENESS_TIMEOUT_S),
         "resources": {
             "requests": {"cpu": "50m", "memory": "96Mi"},
             "limits": {"memory": "256Mi"},
@@ -281,7 +286,7 @@ def _engine(service: inference_service.InferenceService, images: settings.Images
             *({"name": each.name, "value": each.value} for each in runtime.env),
         ],
         "startupProbe": _probe("/engine/startupz", 2, ENGINE_PATIENCE_S // 2),
-        "livenessProbe": _probe("/engine/livez", 5, 3),
+        "livenessProbe": _probe("/engine/livez", 5, LIVENESS_FAILURES, LIVENESS_TIMEOUT_S),
         "lifecycle": {"preStop": {"exec": {"command": ["python", "-m", "firsttoken_runtime.drain"]}}},
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",

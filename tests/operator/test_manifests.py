@@ -91,6 +91,15 @@ def test_the_cold_settings_are_the_engine_s_arguments() -> None:
     assert {"name": "OMP_NUM_THREADS", "value": "2"} in engine(pod)["env"]
 
 
+def test_a_container_that_is_only_slow_is_not_restarted() -> None:
+    """The kubelet of a busy node waits at least half a minute, and ten seconds for each answer."""
+    pod = template()
+    for container in (engine(pod), sidecar(pod)):
+        probe = container["livenessProbe"]
+        assert probe["failureThreshold"] * probe["periodSeconds"] >= 30
+        assert probe["timeoutSeconds"] >= 10
+
+
 @pytest.mark.parametrize(("cpu", "threads"), [("400m", 1), ("1", 1), ("1500m", 2), ("4", 4)])
 def test_the_engine_computes_on_as_many_threads_as_it_asks_cpus(cpu: str, threads: int) -> None:
     pod = template(resources={"cpu": cpu, "memory": "2Gi"})
