@@ -20,6 +20,12 @@ forbidden_modules = {forbidden}
 """
 
 
+@pytest.fixture(autouse=True)
+def _logging_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The linter sets up logging as a program does: it disables the loggers of every module that is loaded."""
+    monkeypatch.setattr("importlinter.cli._configure_logging", lambda verbose: None)
+
+
 def test_the_contracts_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
     assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out
