@@ -22,7 +22,7 @@ forbidden_modules = {forbidden}
 
 @pytest.fixture(autouse=True)
 def _logging_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The linter sets up logging as a program does: it disables the loggers of every module that is loaded."""
+    """The linter sets up logging as a program does, which disables the loggers of all loaded modules."""
     monkeypatch.setattr("importlinter.cli._configure_logging", lambda verbose: None)
 
 
