@@ -131,6 +131,13 @@ def test_eos_and_stop_ids_end_an_answer(folder: Path) -> None:
     assert engine.engine.eos_token_ids == (tiny_model.EOS,)
 
 
+def test_an_eos_id_that_the_vocabulary_lacks_is_passed_over(tmp_path: Path) -> None:
+    """Forbidding it until `min_tokens` would reach past the logits and end the engine."""
+    engine = tiny_model.engine(tiny_model.write(tmp_path, eos_token_id=[tiny_model.EOS, 131, -1]))
+    params = tiny_model.greedy(4, min_tokens=3, ignore_eos=False)
+    assert len(engine.generate([PROMPTS[1]], params)[0]) >= 3
+
+
 def test_what_cannot_be_served_fails_alone(folder: Path, expected: list[list[int]]) -> None:
     engine = tiny_model.engine(folder)
     empty = engine.submit([], tiny_model.greedy())

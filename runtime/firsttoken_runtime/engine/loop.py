@@ -105,11 +105,16 @@ class Loop:
         if any(not 0 <= token_id < vocabulary_size for token_id in message.prompt_token_ids):
             self._fail(message.sequence_id, f"a token id of the prompt is not in 0..{vocabulary_size - 1}")
             return
-        stop_ids = frozenset(i for i in message.sampling.stop_token_ids if 0 <= i < vocabulary_size)
+        stop_ids = set(message.sampling.stop_token_ids)
         if not message.sampling.ignore_eos:
-            stop_ids |= frozenset(self._engine.eos_token_ids)
+            stop_ids |= set(self._engine.eos_token_ids)
         sequence = Sequence(
-            message.sequence_id, message.prompt_token_ids, message.sampling, message.arrival_s, stop_ids
+            message.sequence_id,
+            message.prompt_token_ids,
+            message.sampling,
+            message.arrival_s,
+            # A model's own files may name an EOS id that its vocabulary does not have.
+            frozenset(token_id for token_id in stop_ids if 0 <= token_id < vocabulary_size),
         )
         try:
             self.scheduler.submit(sequence)
