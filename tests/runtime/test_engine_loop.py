@@ -8,7 +8,7 @@ import torch
 
 from firsttoken_api import hot_settings
 from firsttoken_runtime import core
-from firsttoken_runtime.engine import flags
+from firsttoken_runtime.engine import flags, sampler
 from firsttoken_runtime.engine.local import LocalEngine
 from runtime import tiny_model
 
@@ -162,8 +162,13 @@ def test_nan_in_the_logits_ends_one_sequence(folder: Path, expected: list[list[i
     engine.loop.scheduler.check_integrity()
 
 
+@pytest.mark.parametrize("part", ["execute", "sample"])
 def test_a_step_that_runs_out_of_memory_ends_its_sequences_only(
-    folder: Path, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    folder: Path,
+    expected: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    part: str,
 ) -> None:
     engine = tiny_model.engine(folder)
     first = engine.submit(PROMPTS[0], tiny_model.greedy())
@@ -172,7 +177,7 @@ def test_a_step_that_runs_out_of_memory_ends_its_sequences_only(
         raise RuntimeError("DefaultCPUAllocator: not enough memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine.engine.runner, "execute", no_memory)
+        patch.setattr(engine.engine.runner if part == "execute" else sampler, part, no_memory)
         engine.run()
     assert "not enough memory" in engine.failures[first]
     assert "step 1 failed" in caplog.text
@@ -219,6 +224,21 @@ def test_a_congested_mailbox_holds_the_loop_back(folder: Path) -> None:
     assert engine.mailbox.outbox == [], "neither steps nor heartbeats pile up"
     engine.mailbox.is_congested = False
     engine.run()
+
+
+def test_the_first_token_says_when_its_sequence_was_first_scheduled(folder: Path) -> None:
+    engine = tiny_model.engine(folder, max_num_seqs=1)
+    ids = [engine.submit(PROMPTS[0], tiny_model.greedy(2)) for _ in range(2)]
+    tokens: list[core.Token] = []
+    while engine.mailbox.inbox or engine.loop.scheduler.has_work:
+        engine.loop.turn()
+        for message in engine.mailbox.outbox:
+            assert isinstance(message, core.StepOutput)
+            tokens += message.tokens
+        engine.mailbox.outbox.clear()
+    times = {one: [token.scheduled_at_s for token in tokens if token.sequence_id == one] for one in ids}
+    assert all(first > 0 and second == 0 for first, second in times.values())
+    assert times[ids[0]][0] < times[ids[1]][0]
 
 
 def test_shutdown_ends_the_loop(folder: Path) -> None:

@@ -6,6 +6,7 @@ finite logits, and every sequence of a step that ran out of memory, ends as a `F
 """
 
 import logging
+import time
 
 import torch
 
@@ -18,6 +19,8 @@ from firsttoken_runtime.scheduler import scheduler as scheduling
 from firsttoken_runtime.scheduler.sequence import ScheduledStep, Sequence
 
 HEARTBEAT_S = 1.0
+_FAILED_ALLOCATION = (MemoryError, RuntimeError)
+"""torch reports it as either."""
 _log = logging.getLogger(__name__)
 
 
@@ -56,7 +59,11 @@ class Loop:
         self.publish(tokens)
 
     def schedule(self) -> ScheduledStep:
-        return self.scheduler.schedule()
+        step = self.scheduler.schedule()
+        now = time.monotonic()
+        for work in step.prefills:
+            work.sequence.note_scheduled(now)
+        return step
 
     def execute(self, step: ScheduledStep) -> torch.Tensor | None:
         """Logits [R, V] of the work that samples; None when the step failed as a whole."""
@@ -64,16 +71,18 @@ class Loop:
             return None
         try:
             return self._engine.runner.execute(step, self.scheduler.pool.block_size_tokens)
-        except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as either
-            _log.error("step %d failed, ending its %d sequences", step.number, len(step.work), exc_info=error)
-            for work in step.work:
-                self._fail(work.sequence.sequence_id, f"the engine could not compute this step: {error}")
+        except _FAILED_ALLOCATION as error:
+            self._fail_step(step, error)
             return None
 
     def sample(self, step: ScheduledStep, logits: torch.Tensor | None) -> list[core.Token]:
         if logits is None:
             return []
-        sampled = sampler.sample(step, logits)
+        try:
+            sampled = sampler.sample(step, logits)
+        except _FAILED_ALLOCATION as error:  # sorting many rows of a large vocabulary takes memory too
+            self._fail_step(step, error)
+            return []
         for sequence_id in sampled.not_finite:
             self._fail(sequence_id, "the model's output was not finite (NaN or infinity)")
         return self.scheduler.commit(step, sampled.tokens)
@@ -143,6 +152,11 @@ class Loop:
             enabled=self._engine.in_force.enabled,
             error=problem,
         )
+
+    def _fail_step(self, step: ScheduledStep, error: Exception) -> None:
+        _log.error("step %d failed, ending its %d sequences", step.number, len(step.work), exc_info=error)
+        for work in step.work:
+            self._fail(work.sequence.sequence_id, f"the engine could not compute this step: {error}")
 
     def _fail(self, sequence_id: int, message: str) -> None:
         self.scheduler.abort(sequence_id)

@@ -119,7 +119,12 @@ class Scheduler:
             if finish_reason:
                 self._remove(sequence)
             tokens.append(
-                core.Token(sequence_id=sequence.sequence_id, token_id=token_id, finish_reason=finish_reason)
+                core.Token(
+                    sequence_id=sequence.sequence_id,
+                    token_id=token_id,
+                    finish_reason=finish_reason,
+                    scheduled_at_s=sequence.scheduled_at_s if sequence.num_output_tokens == 1 else 0.0,
+                )
             )
         return tokens
 

@@ -28,6 +28,12 @@ class Sequence:
         """Tokens whose KV is in the cache."""
         self.block_table: list[int] = []
         self.preemptions = 0
+        self.scheduled_at_s = 0.0
+        """When it was first given tokens; 0 = not yet. Stays as it is when it is preempted."""
+
+    def note_scheduled(self, now: float) -> None:
+        """It was given tokens at `now`, of the clock of `arrival_s`."""
+        self.scheduled_at_s = self.scheduled_at_s or now
 
     @property
     def num_tokens(self) -> int:
