@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 
 from firsttoken_runtime.model import checkpoint, errors
@@ -44,6 +46,17 @@ def test_explicit_head_dim_wins() -> None:
     [
         ({"model_type": "gpt2"}, "'gpt2' is not supported; supported: llama, mistral, qwen2, qwen3"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "RoPE scaling 'yarn'"),
+        ({"rope_scaling": {"factor": 2}}, "'factor' in rope_scaling"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},
+            "'full_attention' in rope_parameters",
+        ),
+        (
+            {"rope_parameters": {"rope_theta": 1e4}, "rope_scaling": {"type": "linear"}},
+            "RoPE scaling 'linear'",
+        ),
+        ({"partial_rotary_factor": 0.5}, "a part of each head"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "a part of each head"),
         ({"hidden_act": "gelu"}, "activation 'gelu'"),
         ({"quantization_config": {"quant_method": "gptq"}}, "pre-quantized"),
         ({"attention_bias": True}, "biases"),
@@ -69,6 +82,67 @@ def test_a_missing_key_is_named() -> None:
         model_config.from_document(document, "config.json")
     with pytest.raises(errors.ModelUnreadable, match="not a number"):
         read(hidden_size="wide")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"num_attention_heads": [6, 6]}, "not a number"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
+        ({"max_position_embeddings": float("inf")}, "not a number"),
+        ({"num_key_value_heads": 4}, "6 heads cannot share 4 KV heads"),
+        ({"head_dim": 7}, "a head of 7"),
+        ({"rope_scaling": "linear"}, "rope_scaling is not an object"),
+        ({"sliding_window": "wide"}, "sliding_window is 'wide'"),
+    ],
+)
+def test_sizes_that_cannot_be_are_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(errors.ModelUnreadable, match=words):
+        read(**changes)
+
+
+def gguf_file(path: Path, **changes: Any) -> Path:
+    """Metadata of a small Llama and its table; no other weights."""
+    writer = gguf.GGUFWriter(path, "llama")
+    metadata: dict[str, Any] = {
+        "context_length": 512,
+        "block_count": 1,
+        "feed_forward_length": 80,
+        "attention.head_count": 6,
+        "attention.head_count_kv": 2,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+    }
+    for key, value in (metadata | changes).items():
+        add = {int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}[type(value)]
+        add(f"llama.{key}", value)
+    writer.add_tensor("token_embd.weight", np.zeros((131, 48), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"attention.sliding_window": 128}, errors.Unsupported, "sliding window of 128"),
+        ({"rope.dimension_count": 4}, errors.Unsupported, "a part of each head"),
+        ({"rope.scale_linear": 4.0}, errors.Unsupported, "RoPE scaling"),
+        ({"rope.scaling.factor": 4.0}, errors.Unsupported, "RoPE scaling"),
+        ({"attention.head_count": 0}, errors.ModelUnreadable, "head_count is 0"),
+        ({"attention.head_count": [6, 6]}, errors.ModelUnreadable, "not a number"),
+    ],
+)
+def test_gguf_metadata_that_cannot_be_honoured(
+    tmp_path: Path, changes: dict[str, Any], error: type[errors.ModelError], words: str
+) -> None:
+    path = gguf_file(tmp_path / "model.gguf")
+    assert model_config.read(checkpoint.open_checkpoint(path)).head_dim == 8
+    path = gguf_file(tmp_path / "other.gguf", **changes)
+    with pytest.raises(error, match=words):
+        model_config.read(checkpoint.open_checkpoint(path))
 
 
 def test_nothing_there(tmp_path: Path) -> None:
