@@ -11,7 +11,7 @@ import zmq
 
 from firsttoken_api import reasons
 from firsttoken_runtime import core
-from firsttoken_runtime.engine import loop, process
+from firsttoken_runtime.engine import loading, loop, process
 from runtime import tiny_model
 
 TIMEOUT_MS = 30_000
@@ -109,6 +109,15 @@ def test_an_unsupported_architecture(tmp_path: Path) -> None:
         failed = server.until(core.LoadFailed)
         assert failed.reason == reasons.Reason.UNSUPPORTED_ARCHITECTURE
         assert "supported: llama" in failed.message
+
+
+def test_a_failed_allocation_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(loading.storage, "allocate", no_memory)
+    with Server(tmp_path, tiny_model.settings(tiny_model.write(tmp_path))) as server:
+        assert "can't allocate memory" in server.until(core.LoadFailed).message
 
 
 def test_initial_flags_that_cannot_be(tmp_path: Path) -> None:

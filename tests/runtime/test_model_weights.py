@@ -66,6 +66,15 @@ def test_a_tensor_without_a_place_is_refused(tmp_path: Path) -> None:
         load(folder)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_quantized_weights_without_a_configuration_are_refused(tmp_path: Path, dtype: torch.dtype) -> None:
+    """Taken as plain numbers they would load, without their scales."""
+    folder = tiny_model.write(tmp_path)
+    rewrite(folder, {"model.layers.0.mlp.up_proj.weight": torch.ones(80, 48).to(dtype)})
+    with pytest.raises(errors.Unsupported, match="pre-quantized"):
+        load(folder)
+
+
 def test_what_is_derived_or_stored_twice_is_passed_over(tmp_path: Path) -> None:
     folder = tiny_model.write(tmp_path)
     rewrite(folder, {"lm_head.weight": torch.ones(131, 48)})
@@ -81,12 +90,23 @@ def test_damaged_and_missing_files(tmp_path: Path) -> None:
     (folder / "model-00002-of-00002.safetensors").write_bytes(b"nonsense")
     with pytest.raises(errors.ModelUnreadable, match="not a readable safetensors"):
         load(folder)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({}))
-    with pytest.raises(errors.ModelUnreadable, match="index"):
-        load(folder)
+    for content in ({}, [], {"weight_map": 1}):
+        (folder / "model.safetensors.index.json").write_text(json.dumps(content))
+        with pytest.raises(errors.ModelUnreadable, match="index"):
+            load(folder)
     for file in folder.glob("model*"):
         file.unlink()
     with pytest.raises(errors.ModelNotFound, match=r"no \*\.safetensors"):
+        load(folder)
+
+
+def test_a_file_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("Permission denied")
+
+    folder = tiny_model.write(tmp_path)
+    monkeypatch.setattr(weights.safetensors, "safe_open", refuse)
+    with pytest.raises(errors.ModelUnreadable, match=r"model\.safetensors is not a readable .* Permission"):
         load(folder)
 
 

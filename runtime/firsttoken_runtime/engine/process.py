@@ -42,6 +42,7 @@ def _load(
         _log.info("cannot serve %s: %s: %s", settings.model_path, reason, error)
         box.send(core.LoadFailed(reason=reason, message=str(error)))
 
+    # RuntimeError below: torch's own, a failed allocation above all.
     try:
         in_force = engine_flags.defaults()
         if initial_settings_json is not None:
@@ -52,6 +53,6 @@ def _load(
         failed(error.reason, error)
     except (pool.NotEnough, MemoryError) as error:
         failed(reasons.Reason.NOT_ENOUGH_MEMORY, error)
-    except (device.BadOption, options.BadOption, pool.TooLong, ValueError) as error:
+    except (device.BadOption, options.BadOption, pool.TooLong, ValueError, RuntimeError) as error:
         failed(reasons.Reason.ENGINE_FAILED, error)
     return None

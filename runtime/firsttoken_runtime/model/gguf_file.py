@@ -55,7 +55,7 @@ class File:
         return {tensor.name: _shape(tensor) for tensor in self.reader.tensors}
 
     def tensors(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
-        """Each tensor dequantized to fp32, in file order, one in memory at a time."""
+        """Each tensor dequantized to fp32, in file order, one in memory at a time. Raises Unsupported."""
         for tensor in self.reader.tensors:
             yield tensor.name, _dequantize(tensor)
 
@@ -72,7 +72,10 @@ def _dequantize(tensor: Any) -> NDArray[np.float32]:
     rows_at_once = max(1, _ELEMENTS_AT_ONCE // wide.shape[1])
     for first in range(0, len(rows), rows_at_once):
         part = slice(first, first + rows_at_once)
-        flat = gguf.quants.dequantize(rows[part].reshape(1, -1), tensor.tensor_type)
+        try:
+            flat = gguf.quants.dequantize(rows[part].reshape(1, -1), tensor.tensor_type)
+        except NotImplementedError as error:
+            raise errors.Unsupported(f"{tensor.name}: {error}") from error
         wide[part] = flat.reshape(-1, wide.shape[1])
     return wide.reshape(shape)
 

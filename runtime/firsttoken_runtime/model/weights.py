@@ -88,6 +88,8 @@ def load(
             raise errors.ModelUnreadable(
                 f"{path}: {name} has shape {tuple(tensor.shape)}, the configuration says {expected[name]}"
             )
+        if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
+            raise errors.Unsupported(f"{path}: {name} is {tensor.dtype}; pre-quantized weights are not built")
         tensors[name] = tensor.to(device=device, dtype=dtype, copy=True)
         progress(len(tensors) / len(expected))
     if missing := sorted(expected.keys() - tensors.keys()):
@@ -133,7 +135,7 @@ def _from_folder(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
             with safetensors.safe_open(file, framework="pt") as handle:
                 for name in handle.keys():  # noqa: SIM118 - not a mapping
                     yield name.removeprefix("model."), handle.get_tensor(name)
-        except safetensors.SafetensorError as error:
+        except (safetensors.SafetensorError, OSError) as error:
             raise errors.ModelUnreadable(f"{file} is not a readable safetensors file: {error}") from error
 
 
@@ -142,7 +144,7 @@ def _safetensors_files(folder: Path) -> list[Path]:
     if index.is_file():
         try:
             names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise errors.ModelUnreadable(f"{index} is not a safetensors index: {error}") from error
         files = [folder / name for name in names]
     else:
