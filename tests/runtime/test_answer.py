@@ -61,6 +61,9 @@ def test_no_stop_string_before_min_tokens():
     answer = _answer(stops=("a",), min_tokens=2)
     assert answer.take(_tokens("aabab")) == "aab"
     assert answer.completion_tokens == 4
+    answer = _answer(stops=("a",), min_tokens=2)
+    assert answer.take(_tokens("ba", "length")) == "ba"
+    assert answer.finish_reason == "length"
 
 
 def test_an_incomplete_character_at_the_end_is_one_replacement():

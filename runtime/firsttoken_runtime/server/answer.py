@@ -53,11 +53,11 @@ class Answer:
         if token.finish_reason:
             self.finish_reason = token.finish_reason
             return self._end(text)
-        if self.completion_tokens <= self._min_tokens:
-            return text
         return self._match(text)
 
     def _match(self, text: str) -> str:
+        if self.completion_tokens <= self._min_tokens:
+            return text
         match = self._matcher.feed(text)
         if match.stop is not None:
             self.finish_reason = "stop"
