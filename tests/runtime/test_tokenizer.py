@@ -39,7 +39,7 @@ def _pieces(text: str, **changes: object) -> list[str]:
 def test_smollm_splits_digits_and_others_do_not():
     assert _pieces("12 a") == ["1", "2", f"{SPACE}a"]
     assert _pieces("12 a", pre="gpt-2") == ["12", f"{SPACE}a"]
-    assert _pieces("12 a", pre="llama-bpe") == ["12", f"{SPACE}a"]
+    assert _pieces("12 a", pre="llama-bpe") == ["<s>", "12", f"{SPACE}a"]
     assert _pieces("12 a", pre="qwen2") == ["1", "2", f"{SPACE}a"]
 
 
@@ -55,6 +55,14 @@ def test_bos_is_added_only_where_the_model_wants_it_and_never_to_a_chat():
     assert _pieces("1", add_bos_token=True) == ["<s>", "1"]
     model = tokenizer.from_metadata(_metadata(add_bos_token=True))
     assert len(model.encode("1", add_special_tokens=False)) == 1
+
+
+def test_llama_3_takes_whole_words_and_starts_with_bos_unless_told_otherwise():
+    words = [*_metadata()["tokenizer.ggml.tokens"], "whole"]
+    changes = {"tokens": words, "token_type": [3, 3, 4] + [1] * (len(words) - 3)}
+    assert _pieces("whole", pre="llama-bpe", **changes) == ["<s>", "whole"]
+    assert _pieces("whole", pre="llama-bpe", add_bos_token=False, **changes) == ["whole"]
+    assert _pieces("whole", pre="gpt-2", **changes) == list("whole")
 
 
 @pytest.mark.parametrize("changes", [{"model": "llama"}, {"pre": "mystery"}])
@@ -94,7 +102,17 @@ def test_templates_with_names_and_greedy_models(tmp_path):
     assert model.sampling.temperature == 0.0
 
 
+def test_what_the_authors_recommend_and_we_cannot_do_is_said(tmp_path, caplog):
+    generation = {"repetition_penalty": 1.05, "temperature": 0, "top_p": None, "min_p": 0.1}
+    model = _folder(tmp_path, generation_config=generation)
+    assert model.sampling == tokenizer.SamplingDefaults(temperature=0, min_p=0.1)
+    assert "repetition_penalty 1.05" in caplog.text
+
+
 def test_broken_folders_are_named(tmp_path):
+    with pytest.raises(errors.ModelUnreadable, match="temperature is not a number"):
+        _folder(tmp_path, generation_config={"temperature": "warm"})
+    (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(errors.ModelUnreadable, match=r"no tokenizer\.json"):
         tokenizer.load(checkpoint.open_checkpoint(tmp_path))
     Tokenizer(models.BPE({"a": 0}, [])).save(str(tmp_path / "tokenizer.json"))

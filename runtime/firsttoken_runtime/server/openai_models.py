@@ -132,7 +132,7 @@ class _Generation(_Body):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, le=LARGEST_INT)
-    min_p: float = Field(default=0.0, ge=0, le=1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=SEED_MIN, le=SEED_MAX)
     stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
     stop_token_ids: list[TokenId] = Field(default_factory=list, max_length=64)

@@ -71,7 +71,7 @@ def parameters(
         ),
         top_k=top_k,
         top_p=defaults.top_p if request.top_p is None else request.top_p,
-        min_p=request.min_p,
+        min_p=defaults.min_p if request.min_p is None else request.min_p,
         seed=secrets.randbits(63) if request.seed is None else request.seed & SEED_MASK,
         stop_token_ids=tuple(request.stop_token_ids),
         ignore_eos=request.ignore_eos,

@@ -6,6 +6,8 @@ is an error that says what to do.
 """
 
 import json
+import logging
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +17,8 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from firsttoken_runtime.model import checkpoint, errors
+
+log = logging.getLogger(__name__)
 
 # Token types of GGUF.
 CONTROL = 3
@@ -62,6 +66,8 @@ SPLITS = {
     "llama3": _llama3_split,
 }
 
+# Llama 3 takes a word that is a token as it is, whatever its merges would give, and starts with BOS.
+LLAMA_3 = ("llama-bpe", "llama3")
 
 SPECIAL_TOKENS = {
     "bos_token": "tokenizer.ggml.bos_token_id",
@@ -83,6 +89,7 @@ class SamplingDefaults:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,12 @@ def from_metadata(metadata: Metadata) -> TextModel:
     types: list[int] = metadata.get("tokenizer.ggml.token_type", [])
     merges = [tuple(merge.split(" ", 1)) for merge in metadata.get("tokenizer.ggml.merges", [])]
     tokenizer = tokenizers.Tokenizer(
-        models.BPE({token: index for index, token in enumerate(tokens)}, merges, fuse_unk=False)
+        models.BPE(
+            {token: index for index, token in enumerate(tokens)},
+            merges,
+            fuse_unk=False,
+            ignore_merges=split in LLAMA_3,
+        )
     )
     if split == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
@@ -143,7 +155,7 @@ def from_metadata(metadata: Metadata) -> TextModel:
         for name, key in SPECIAL_TOKENS.items()
         if metadata.get(key, len(tokens)) < len(tokens)
     }
-    if metadata.get("tokenizer.ggml.add_bos_token") and "bos_token" in special:
+    if metadata.get("tokenizer.ggml.add_bos_token", split in LLAMA_3) and "bos_token" in special:
         bos = special["bos_token"]
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A", special_tokens=[(bos, metadata.get("tokenizer.ggml.bos_token_id"))]
@@ -161,7 +173,7 @@ def from_folder(folder: Path) -> TextModel:
             raise errors.ModelUnreadable(f"{path} is not a tokenizer")
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
         config = _read_json(folder / "tokenizer_config.json")
-        generation = _read_json(folder / "generation_config.json")
+        sampling = _sampling_defaults(_read_json(folder / "generation_config.json"))
     except ValueError as error:
         raise errors.ModelUnreadable(f"{folder}: {error}") from error
     special = {
@@ -169,7 +181,7 @@ def from_folder(folder: Path) -> TextModel:
         for name, value in config.items()
         if name.endswith("_token") and isinstance(value, str | dict)
     }
-    return TextModel(tokenizer, _chat_template(folder, config), special, _sampling_defaults(generation))
+    return TextModel(tokenizer, _chat_template(folder, config), special, sampling)
 
 
 def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:
@@ -184,14 +196,22 @@ def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:
 
 
 def _sampling_defaults(generation: dict[str, Any]) -> SamplingDefaults:
+    for name in ("repetition_penalty", "no_repeat_ngram_size", "typical_p"):
+        if generation.get(name) not in (None, 0, 1):
+            log.warning(
+                "%s %s of generation_config.json is not built and has no effect", name, generation[name]
+            )
     if generation.get("do_sample") is False:
         return SamplingDefaults(temperature=0.0)
-    defaults = SamplingDefaults()
-    return SamplingDefaults(
-        temperature=float(generation.get("temperature") or defaults.temperature),
-        top_p=float(generation.get("top_p") or defaults.top_p),
-        top_k=int(generation.get("top_k") or defaults.top_k),
-    )
+    names = ("temperature", "top_p", "top_k", "min_p")
+    given = {name: generation[name] for name in names if generation.get(name) is not None}
+    if wrong := [
+        name
+        for name, value in given.items()
+        if not isinstance(value, int | float) or not math.isfinite(value)
+    ]:
+        raise ValueError(f"generation_config.json: {wrong[0]} is not a number")
+    return SamplingDefaults(**given | {"top_k": int(given.get("top_k", 0))})
 
 
 def _read_json(path: Path) -> dict[str, Any]:
