@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -113,6 +114,12 @@ async def test_a_wrong_request_is_refused_by_name_and_the_next_is_answered(
 async def test_large_body_method_and_header_refusals(served: Served):
     status, body = await served.post(COMPLETIONS, data=io.BytesIO(b"x" * 5_000_000))
     assert (status, body["error"]["code"]) == (413, "request_too_large")
+    status, body = await served.post(COMPLETIONS, data=b"not gzip", headers={"Content-Encoding": "gzip"})
+    assert (status, body["error"]["type"]) == (400, "invalid_request_error")
+    async with served.session.get(f"{served.ops_url}/metrics") as response:
+        metrics = await response.text()
+    for refused in (400, 413):
+        assert re.search(rf'requests_rejected_total{{.*"{refused}".*}} [1-9]', metrics), metrics
     async with served.session.get(f"{served.url}{CHAT}") as response:
         assert response.status == 405
         assert "error" in await response.json()

@@ -88,7 +88,7 @@ class Api:
         for header in REFUSED_HEADERS:
             if header in request.headers:
                 raise errors.BadRequestError(f"{header} is not supported in this version", param=header)
-        return await request.read()
+        return await http.read_body(request)
 
     async def _answer(
         self,

@@ -31,16 +31,22 @@ async def errors_in_openai_form(request: web.Request, handler: Handler) -> web.S
         return await handler(request)
     except errors.ApiError as error:
         return error_response(error)
-    except web.HTTPRequestEntityTooLarge:
-        return error_response(
-            errors.RequestTooLargeError(f"the body is larger than {MAX_BODY_BYTES // 2**20} MiB")
-        )
     except web.HTTPNotFound:
         return error_response(errors.UnknownRouteError(f"no such path: {request.path[:256]}"))
     except web.HTTPMethodNotAllowed as refusal:
         allowed = ", ".join(sorted(refusal.allowed_methods))
         wrong = errors.BadRequestError(f"{request.method} is not allowed here; allowed: {allowed}")
         return json_response(wrong.body(), refusal.status, {"Allow": allowed})
+
+
+async def read_body(request: web.Request) -> bytes:
+    """Raises RequestTooLargeError, and BadRequestError for a body that cannot be decompressed."""
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise errors.RequestTooLargeError(f"the body is larger than {MAX_BODY_BYTES // 2**20} MiB") from error
+    except web.RequestPayloadError as error:
+        raise errors.BadRequestError("the body is not what its Content-Encoding says") from error
 
 
 async def echo_request_id(request: web.Request, response: web.StreamResponse) -> None:

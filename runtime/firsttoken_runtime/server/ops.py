@@ -46,7 +46,7 @@ class Ops:
         return http.json_response(self._service.state().model_dump(mode="json"))
 
     async def put_flags(self, request: web.Request) -> web.Response:
-        body = await request.read()
+        body = await http.read_body(request)
         try:
             settings = HotSettings.model_validate_json(body)
         except ValidationError as error:
