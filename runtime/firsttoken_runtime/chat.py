@@ -120,10 +120,21 @@ async def deltas(
     session: aiohttp.ClientSession, wish: Wish, model: str, messages: list[dict[str, str]]
 ) -> AsyncIterator[str]:
     """The pieces of one answer. Raises UserError with the server's own words when it fails."""
+    try:
+        async for text in _deltas(session, wish, model, messages):
+            yield text
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise UserError(f"the answer broke off: {error or 'timeout'}") from error
+
+
+async def _deltas(
+    session: aiohttp.ClientSession, wish: Wish, model: str, messages: list[dict[str, str]]
+) -> AsyncIterator[str]:
     url = f"{wish.url}/v1/chat/completions"
     async with session.post(url, json=wish.body(model, messages)) as response:
         if response.status != 200:
-            raise UserError(f"the server answered {response.status}: {_error_text(await response.json())}")
+            body = await response.json(content_type=None)
+            raise UserError(f"the server answered {response.status}: {_error_text(body)}")
         async for line in response.content:
             if not line.startswith(EVENT):
                 continue  # an empty line, or a comment that keeps the connection open

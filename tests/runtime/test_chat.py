@@ -6,6 +6,7 @@ import pty
 import signal
 import sys
 
+import aiohttp
 import pytest
 
 from firsttoken_api.errors import UserError
@@ -60,6 +61,31 @@ async def test_a_broken_answer_is_said():
             with pytest.raises(UserError, match=said):
                 async for _ in chat.deltas(served.session, chat.Wish(served.url), model, messages):
                     pass
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n: x\n\r\n",
+        b"HTTP/1.1 500 Oh\r\nContent-Length: 4\r\n\r\n<p/>",
+        b"",
+    ],
+    ids=["cut off", "not JSON", "no answer"],
+)
+async def test_a_server_that_goes_away_is_one_line(answer):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}")
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(UserError, match="the answer broke off"):
+            async for _ in chat.deltas(session, chat.Wish(url), "m", []):
+                pass
+    server.close()
+    await server.wait_closed()
 
 
 async def test_ctrl_c_stops_an_answer_and_then_leaves():
