@@ -68,7 +68,10 @@ def model_path(source: str) -> Path:
     scheme = source.partition("://")[0] if "://" in source else ""
     if scheme and scheme != "file":
         raise OptionError("SOURCE", f"{scheme}:// is not part of this version; give a folder or a .gguf file")
-    path = Path(source.removeprefix("file://")).expanduser()
+    try:
+        path = Path(source.removeprefix("file://")).expanduser()
+    except RuntimeError as error:  # `~somebody` whom this machine does not know
+        raise OptionError("SOURCE", f"{source}: {error}", Reason.MODEL_NOT_FOUND) from error
     if not path.exists():
         raise OptionError("SOURCE", f"{path}: no such file or folder", Reason.MODEL_NOT_FOUND)
     if path.is_file() and path.suffix != ".gguf":

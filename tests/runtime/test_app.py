@@ -36,3 +36,8 @@ async def test_a_taken_port_is_said_plainly():
     assert caught.value.port == first.port
     assert str(caught.value) == f"cannot listen on 127.0.0.1:{first.port}: address already in use"
     await first.close()
+
+
+async def test_an_address_of_another_machine_is_said_plainly():
+    with pytest.raises(app.AddressError, match=r"203\.0\.113\.1 is not an address of this machine"):
+        await app.listen(http.application(), "203.0.113.1", 0)

@@ -64,6 +64,8 @@ def test_a_missing_model_has_a_reason_for_the_operator():
     with pytest.raises(OptionError) as caught:
         settings.model_path("/nowhere")
     assert caught.value.reason == "ModelNotFound"
+    with pytest.raises(OptionError, match="SOURCE: ~no-such-user/model"):
+        settings.model_path("~no-such-user/model")
 
 
 def test_disabled_flags_decide_every_built_one():

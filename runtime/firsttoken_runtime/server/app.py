@@ -4,7 +4,9 @@ With an ops port the API is alone on its port and everything else is on the othe
 on loopback). Without one the reads of the ops endpoints are on the API port; the write is nowhere.
 """
 
+import errno
 import os
+import socket
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -15,6 +17,10 @@ from firsttoken_runtime.server.ops import Ops
 from firsttoken_runtime.server.service import Service
 
 SHUTDOWN_TIMEOUT_S = 10.0
+
+
+class AddressError(Exception):
+    """The address to listen on does not exist."""
 
 
 class PortTakenError(Exception):
@@ -53,7 +59,7 @@ class Listener:
 
 
 async def listen(app: web.Application, host: str, port: int) -> Listener:
-    """Bind and serve. Raises PortTakenError; port 0 takes a free one."""
+    """Bind and serve. Raises AddressError or PortTakenError; port 0 takes a free one."""
     # A client that leaves cancels its handler, streaming or not, which aborts its sequence.
     runner = web.AppRunner(
         app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S
@@ -63,6 +69,8 @@ async def listen(app: web.Application, host: str, port: int) -> Listener:
         await web.TCPSite(runner, host, port).start()
     except OSError as error:
         await runner.cleanup()
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise AddressError(f"{host} is not an address of this machine") from error
         why = os.strerror(error.errno) if error.errno else str(error)
         raise PortTakenError(port, f"cannot listen on {host}:{port}: {why.lower()}") from error
     return Listener(runner, runner.addresses[0][1])

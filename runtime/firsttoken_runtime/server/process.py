@@ -91,6 +91,8 @@ async def _listen(
         ops = await app.listen(app.ops_application(service), settings.host, settings.ops_port)
         stack.push_async_callback(ops.close)
         return api, ops
+    except app.AddressError as error:
+        raise OptionError("--host", str(error)) from error
     except app.PortTakenError as error:
         option = "--ops-port" if error.port == settings.ops_port else "--port"
         raise OptionError(option, str(error)) from error
@@ -142,9 +144,10 @@ def _option(error: LoadError) -> str:
 
 def _announce(settings: ServeSettings, service: Service, port: int, ops_port: int, load_s: float) -> None:
     assert service.client.ready is not None
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
     started = console.Started(
-        url=f"http://{settings.host}:{port}",
-        ops_url=f"http://{settings.host}:{ops_port}",
+        url=f"http://{host}:{port}",
+        ops_url=f"http://{host}:{ops_port}",
         served_name=settings.served_name,
         source=str(settings.model_path),
         has_chat_template=service.template is not None,
