@@ -4,11 +4,13 @@ import asyncio
 import io
 import json
 import re
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
+from firsttoken_runtime.server.service import TOKENIZER_THREADS
 from runtime import byte_text, fake_engine
 from runtime.serving import Served, serving, until
 
@@ -163,6 +165,18 @@ async def test_too_many_open_requests_are_told_to_come_back():
         async with served.session.post(url, json={"prompt": "abc"}) as response:
             assert (response.status, response.headers["Retry-After"]) == (429, "1")
         assert (await first)[0] == 200
+
+
+async def test_requests_that_wait_for_a_tokenizer_thread_are_open_requests():
+    async with serving(max_open_requests=3) as served:
+        held = threading.Event()
+        threads = [asyncio.create_task(served.service.in_thread(held.wait)) for _ in range(TOKENIZER_THREADS)]
+        waiting = [asyncio.create_task(served.post(COMPLETIONS, {"prompt": "abc"})) for _ in range(5)]
+        refused, open_ = await asyncio.wait(waiting, timeout=0.5)
+        assert [task.result()[0] for task in refused] == [429, 429]
+        held.set()
+        assert [status for status, _ in await asyncio.gather(*open_)] == [200] * 3
+        await asyncio.gather(*threads)
 
 
 async def test_models_health_and_request_ids(served: Served):

@@ -54,8 +54,8 @@ async def test_names_and_room(service):
     service.check_model("chat")
     with pytest.raises(errors.UnknownModelError):
         service.check_model("chat:route")
-    with pytest.raises(errors.TooManyRequestsError):
-        service.check_room()
+    with pytest.raises(errors.TooManyRequestsError), service.room():
+        pass
 
 
 async def test_a_template_that_does_not_compile_is_a_model_error(service):

@@ -99,10 +99,20 @@ class Api:
         encode: Callable[[int], list[int]],
         param: str,
     ) -> web.StreamResponse:
+        self._service.check_model(body.model)
+        self._service.check_ready()
+        with self._service.room():
+            return await self._answer_in_room(request, body, timer, encode, param)
+
+    async def _answer_in_room(
+        self,
+        request: web.Request,
+        body: ChatRequest | CompletionRequest,
+        timer: RequestTimer,
+        encode: Callable[[int], list[int]],
+        param: str,
+    ) -> web.StreamResponse:
         service = self._service
-        service.check_model(body.model)
-        service.check_ready()
-        service.check_room()
         ids = await service.in_thread(lambda: encode(service.client.token_capacity))
         service.check_ready()
         assert service.client.ready is not None

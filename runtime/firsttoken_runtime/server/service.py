@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,6 +51,7 @@ class Service:
         self.template: ChatTemplate | None = None
         self._text_model: tokenizer.TextModel | None = None
         self._max_open_requests = max_open_requests
+        self._open_requests = 0
         self._threads = ThreadPoolExecutor(TOKENIZER_THREADS, "tokenizer")
 
     async def load_text(self, model_path: Path) -> None:
@@ -91,12 +93,21 @@ class Service:
         if self._text_model is None:
             raise errors.ModelLoadingError("the tokenizer is loading", retry_after_s=1)
 
-    def check_room(self) -> None:
-        """Raises TooManyRequestsError when too many requests are open already."""
-        if self.client.open_sequences >= self._max_open_requests:
+    @contextmanager
+    def room(self) -> Iterator[None]:
+        """Around a request from before its prompt is tokenized, so that those that wait for a thread count.
+
+        Raises TooManyRequestsError when too many requests are open already.
+        """
+        if self._open_requests >= self._max_open_requests:
             raise errors.TooManyRequestsError(
                 f"{self._max_open_requests} requests are open already", retry_after_s=1
             )
+        self._open_requests += 1
+        try:
+            yield
+        finally:
+            self._open_requests -= 1
 
     def check_model(self, name: str | None) -> None:
         """Raises UnknownModelError. No name means the one model that is served."""
