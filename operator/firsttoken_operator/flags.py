@@ -122,8 +122,9 @@ def next_generation(
     """The generation for this content: the newest document's if it says the same, else one more.
 
     `at_pods`: generations that pods name: a document deleted by hand must not bring back a number that
-    sidecars have already applied with other content. `before`: what the status says; it counts as long as
-    there is nothing that could read a document.
+    sidecars have already applied with other content. `before`: what the status says. One that is above all
+    others was promised and not written yet (paused, refused): it is kept, or each look would promise one more
+    and each of these promises would be news.
     """
     known = tuple(documents)
     newest = max((each.generation for each in known), default=0)
@@ -132,4 +133,4 @@ def next_generation(
         return max(before, 1)
     if newest == highest and any(each.generation == newest and each.hash == content_hash for each in known):
         return newest
-    return max(highest, before) + 1
+    return max(highest + 1, before)

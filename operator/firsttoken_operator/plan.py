@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from firsttoken_api import built, names
@@ -135,8 +135,11 @@ def make(observed: Observed, images: settings.Images, forced_off: frozenset[str]
         )
         if wait is not None
     ]
+    if not_built or is_paused:
+        # Nothing is done, so nothing that was asked for can be waited for.
+        actions, waits, progress = [], [], replace(progress, mark=None, watch=())
     return Plan(
-        actions=() if not_built or is_paused else tuple(actions),
+        actions=tuple(actions),
         wanted=wanted,
         resolution=found,
         choice=choice,

@@ -360,6 +360,15 @@ async def test_a_spec_that_does_not_fit_is_reported_and_nothing_else_happens(wor
     assert world.condition("Ready") == ("True", "Serving")
 
 
+async def test_hot_settings_that_are_held_back_are_reported_once(world: World) -> None:
+    await world.service()
+    await world.settle()
+    await world.service(slo={"ttftP95": "3s", "tpotP95": "50ms"})
+    await world.settle()
+    assert world.condition("SpecAccepted") == ("False", "NotBuilt")
+    assert world.status()["flagGeneration"] == {"desired": 2, "applied": 1}
+
+
 async def test_a_service_that_is_gone_or_going_is_left_alone(world: World) -> None:
     await world.service()
     await world.settle()

@@ -83,6 +83,7 @@ def test_the_document_lists_every_built_flag_and_the_objective_in_seconds() -> N
         ([], [4], 4, 5),  # deleted by hand, but pods run 4
         ([Known(1, "same")], [4], 4, 5),  # written anew with a number that pods have left behind
         ([Known(4, "same"), Known(3, "other")], [3], 4, 4),  # the second revision's follows
+        ([Known(4, "other")], [4], 5, 5),  # promised and not written yet: not promised anew
     ],
 )
 def test_generations_only_grow(

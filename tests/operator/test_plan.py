@@ -11,7 +11,7 @@ from firsttoken_api import names
 from firsttoken_api.reasons import Reason
 from firsttoken_api.status import FlagGeneration, InferenceServiceStatus, Revisions
 from firsttoken_operator import flags, kinds, plan
-from firsttoken_operator.observed import Cause, Observed
+from firsttoken_operator.observed import Bump, Cause, FlagsMark, Observed
 
 SERVICE = build.service()
 FIRST = build.revision(SERVICE)
@@ -233,6 +233,30 @@ def test_paused_only_looks() -> None:
     made = make(running(build.service({names.ANNOTATION_PAUSED: "true"}, suspend=True)))
     assert made.actions == ()
     assert made.is_paused
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        build.service({names.ANNOTATION_PAUSED: "true"}),
+        build.service(routing={"strategy": "PrefixAware"}),
+    ],
+)
+def test_what_is_held_back_is_not_waited_for(held: Any) -> None:
+    overdue = [
+        build.pod(
+            f"chat-{n}",
+            FIRST.name,
+            state=build.sidecar_state(1, "other"),
+            mark=FlagsMark(2, 4),
+            bump=Bump(2, NOW - 300, NOW - 100),
+        )
+        for n in (1, 2)
+    ]
+    documents = (build.document(FIRST, 2, content_hash(SERVICE)),)
+    made = make(running(held, pods=tuple(overdue), documents=documents))
+    assert made.progress.behind != ()
+    assert (made.progress.mark, made.progress.watch, made.again_after_s) == (None, (), None)
 
 
 def test_no_pods_are_made_for_a_model_that_is_missing() -> None:
