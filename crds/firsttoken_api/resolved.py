@@ -32,7 +32,7 @@ class ResolvedModel(_Message):
     bytes: Annotated[int, Field(ge=0)]
     """Size of the content on disk."""
     format: ModelFormat
-    architecture: str
+    architecture: Annotated[str, Field(max_length=256)]
     parameters: Annotated[int, Field(ge=0)]
     layers: Annotated[int, Field(ge=1)]
     heads: Annotated[int, Field(ge=1)]

@@ -4,10 +4,14 @@ The operator scrapes the sidecar's. Fields are only ever added; a reader ignores
 """
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 STATE_VERSION = 1
+
+Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
+"""A number that survives every JSON reader and fits into a status: images are the users' own."""
 
 
 class _Report(BaseModel):
@@ -25,7 +29,7 @@ class Phase(StrEnum):
 class FlagsState(_Report):
     """The hot settings in force. Generation 0: the engine's own defaults, nothing applied yet."""
 
-    generation: int = 0
+    generation: Count = 0
     hash: str = ""
     enabled: tuple[str, ...] = ()
     error: str = ""
@@ -35,9 +39,9 @@ class FlagsState(_Report):
 class KvState(_Report):
     """The KV block pool. A block is `block_size_tokens` slots."""
 
-    block_size_tokens: int = 0
-    blocks_total: int = 0
-    blocks_used: int = 0
+    block_size_tokens: Count = 0
+    blocks_total: Count = 0
+    blocks_used: Count = 0
 
 
 class EngineState(_Report):
@@ -51,14 +55,14 @@ class EngineState(_Report):
     architecture: str = ""
     device: str = ""
     dtype: str = ""
-    max_model_len: int = 0
+    max_model_len: Count = 0
     kv: KvState = KvState()
     flags: FlagsState = FlagsState()
-    running: int = 0
-    waiting: int = 0
-    backlog_tokens: int = 0
+    running: Count = 0
+    waiting: Count = 0
+    backlog_tokens: Count = 0
     """Prompt tokens of queued and running requests that are not computed yet."""
-    preemptions_total: int = 0
+    preemptions_total: Count = 0
 
 
 class TtftWindow(_Report):
@@ -80,10 +84,10 @@ class SidecarState(_Report):
     pod: str = ""
     ready: bool = False
     draining: bool = False
-    in_flight: int = 0
-    overdue: int = 0
+    in_flight: Count = 0
+    overdue: Count = 0
     """Requests that have waited longer than the SLO without a first token."""
-    arrivals_total: int = 0
+    arrivals_total: Count = 0
     flags: FlagsState = FlagsState()
     ttft: TtftWindow | None = None
     engine: EngineState | None = None

@@ -4,6 +4,7 @@ Built by `gather` from the store, the scraped states and the memory. Times are s
 the `now` that is passed along with them.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ from firsttoken_api.status import InferenceServiceStatus
 Object = dict[str, Any]
 Child = tuple[str, str]
 """(kind, name) within the service's namespace."""
+
+_MARK = re.compile(r"([0-9]{1,15})[.]([0-9]{1,9})")
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,8 @@ class FlagsMark:
 
 def parse_mark(text: str) -> FlagsMark | None:
     """None for anything that is not `<generation>.<try>`, such as a hand edit."""
-    generation, dot, attempt = text.partition(".")
-    if dot and generation.isdecimal() and attempt.isdecimal():
-        return FlagsMark(int(generation), int(attempt))
-    return None
+    found = _MARK.fullmatch(text)
+    return FlagsMark(int(found[1]), int(found[2])) if found else None
 
 
 @dataclass(frozen=True)

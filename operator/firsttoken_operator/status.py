@@ -5,6 +5,7 @@ over from the previous one. Texts that move by themselves (ages, percentages) ar
 changes.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +35,8 @@ SLO_EVERY_S = 60.0
 SLO_CHANGE = 0.10
 SCRAPE_FAILURES = 3
 """Scrapes in a row that must fail before MetricsAvailable says so."""
+
+_MILLISECONDS = re.compile(r">?([0-9]{1,15})ms")
 
 _SCHEDULING_REASONS = frozenset(
     {
@@ -147,14 +150,14 @@ def measured(observed: Observed, now: float) -> Slo:
     value_s = ttft.quantile_s(merged, 0.95) if merged else None
     if merged is None or value_s is None:
         return Slo(previous, False)
-    if previous is not None and observed.traffic_at_slo in (None, observed.traffic()):
+    before_s = _seconds(previous)
+    if before_s is not None and observed.traffic_at_slo in (None, observed.traffic()):
         return Slo(previous, False, was_looked_at=True)
     objective_s = duration.to_seconds(observed.service.spec.slo.ttft_p95)
     above = ttft.fraction_above(merged, objective_s) or 0.0
     is_past_last = value_s >= merged.edges_s[-1]
     text = f"{'>' if is_past_last else ''}{max(1, round(value_s * 1000))}ms"
     current = SloStatus(ttft_p95=text, breach_fraction=f"{above:.2f}")
-    before_s = _seconds(previous)
     if before_s is None or (before_s > objective_s) != (value_s > objective_s):
         return Slo(current, True, was_looked_at=True)
     if abs(value_s - before_s) <= SLO_CHANGE * before_s:
@@ -166,8 +169,9 @@ def measured(observed: Observed, now: float) -> Slo:
 
 
 def _seconds(slo: SloStatus | None) -> float | None:
-    text = (slo.ttft_p95 or "").lstrip(">") if slo else ""
-    return float(text.removesuffix("ms")) / 1000 if text.endswith("ms") else None
+    """None also for what somebody else wrote there."""
+    found = _MILLISECONDS.fullmatch((slo.ttft_p95 or "") if slo else "")
+    return int(found[1]) / 1000 if found else None
 
 
 def _windows(observed: Observed) -> Iterator[state.TtftWindow]:

@@ -48,7 +48,9 @@ def parse_document(content: bytes) -> Document:
     return Document(settings, content, settings.content_hash())
 
 
-_ANNOTATION = re.compile(rf'^{re.escape(names.ANNOTATION_FLAGS)}="(\d+)\.(\d+)"$', re.MULTILINE)
+_ANNOTATION = re.compile(
+    rf"^{re.escape(names.ANNOTATION_FLAGS)}" r'="([0-9]{1,15})[.]([0-9]{1,9})"$', re.MULTILINE
+)
 
 
 def parse_annotations(content: bytes) -> Named | None:

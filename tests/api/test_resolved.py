@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from pydantic import ValidationError
 
@@ -40,6 +42,12 @@ def test_the_message_fits_where_it_goes() -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValidationError):
         resolved.parse(text)
+
+
+def test_a_model_says_nothing_that_a_status_cannot_hold() -> None:
+    odd = model().model_dump(mode="json") | {"architecture": "x" * 600}
+    with pytest.raises(ValidationError):
+        resolved.parse(json.dumps(odd))
 
 
 def test_least_memory_is_weights_one_sequence_and_the_runtime() -> None:

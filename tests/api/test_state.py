@@ -18,3 +18,9 @@ def test_a_newer_replicas_fields_are_ignored() -> None:
 def test_progress_is_a_share() -> None:
     with pytest.raises(ValidationError):
         EngineState(phase=Phase.LOADING, load_progress=1.5)
+
+
+@pytest.mark.parametrize("length", [-1, 2**63])
+def test_an_engine_of_somebody_else_reports_nothing_that_a_status_cannot_hold(length: int) -> None:
+    with pytest.raises(ValidationError):
+        EngineState(phase=Phase.READY, max_model_len=length)

@@ -226,6 +226,6 @@ def test_where_pods_are_read() -> None:
     assert [(each.name, each.address) for each in gather.targets(world.store)] == [("up", "10.0.0.7")]
 
 
-@pytest.mark.parametrize("text", ["", "3", "a.b", "3.", ".1", "3.1.2", "-1.1"])
+@pytest.mark.parametrize("text", ["", "3", "a.b", "3.", ".1", "3.1.2", "-1.1", "9" * 5_000 + ".1"])
 def test_odd_marks_are_no_marks(text: str) -> None:
     assert parse_mark(text) is None

@@ -272,6 +272,12 @@ def text(slo: status.Slo) -> str | None:
     return slo.value.ttft_p95 if slo.value else None
 
 
+@pytest.mark.parametrize("odd", ["fastms", "", "ms", "-3ms", "0.5s"])
+def test_what_somebody_else_wrote_there_is_replaced(odd: str) -> None:
+    slo = measured(odd, (0, 100, 0, 0), arrivals=1)
+    assert (text(slo), slo.is_news) == ("480ms", True)
+
+
 def test_the_first_measurement_is_news() -> None:
     slo = measured(None, (0, 100, 0, 0))
     assert slo.is_news

@@ -58,6 +58,7 @@ def test_the_rule(
         (b'x/firsttoken.dev/flags="9.9"', None),
         (b'firsttoken.dev/flags="12"', None),
         (b'firsttoken.dev/flags=""', None),
+        (b'firsttoken.dev/flags="' + b"9" * 5_000 + b'.1"', None),
         (b"\xff", None),
         (b"", None),
     ],
