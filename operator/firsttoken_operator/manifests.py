@@ -281,9 +281,10 @@ def _engine(service: inference_service.InferenceService, images: settings.Images
             "--log-format=json",
             *runtime.extra_args,
         ],
+        # Keyed by name: a create lets a variable that is named twice through, every later apply is refused.
         "env": [
-            {"name": "HOME", "value": "/tmp"},
-            *({"name": each.name, "value": each.value} for each in runtime.env),
+            {"name": name, "value": value}
+            for name, value in ({"HOME": "/tmp"} | {each.name: each.value for each in runtime.env}).items()
         ],
         "startupProbe": _probe("/engine/startupz", 2, ENGINE_PATIENCE_S // 2),
         "livenessProbe": _probe("/engine/livez", 5, LIVENESS_FAILURES, LIVENESS_TIMEOUT_S),

@@ -37,6 +37,12 @@ def test_the_sidecar_is_native_and_the_only_way_in() -> None:
     assert "startupProbe" not in sidecar(pod)
 
 
+def test_a_variable_is_named_once_and_the_users_value_wins() -> None:
+    pod = template(runtime={"device": "cpu", "env": [{"name": "HOME", "value": "/scratch"}]})
+    assert engine(pod)["env"] == [{"name": "HOME", "value": "/scratch"}]
+    assert engine(template())["env"] == [{"name": "HOME", "value": "/tmp"}]
+
+
 def test_restricted_pod_security_without_a_token() -> None:
     pod = template()["spec"]
     assert pod["automountServiceAccountToken"] is False
