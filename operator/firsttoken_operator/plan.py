@@ -157,17 +157,25 @@ def make(observed: Observed, images: settings.Images, forced_off: frozenset[str]
 def _judged(observed: Observed, choice: revisions.Choice, now: float) -> tuple[revisions.Choice, str]:
     """A candidate past its deadline is given up; a first revision has nothing to go back to."""
     if choice.refused:
-        previous = next((c for c in observed.previous.conditions if c.type == "Progressing"), None)
-        return choice, previous.message if previous else "the revision was rejected before"
+        # What kept it from becoming ready is known as long as nothing else was told since.
+        said = (each.message for each in observed.previous.conditions if each.type == "Progressing")
+        told = _taken_back(choice.refused)
+        return choice, next((message for message in said if message.startswith(told)), told)
     if not choice.target or choice.create is not None:
         return choice, ""
     overdue = revisions.overdue(observed, choice.target, now)
     if not overdue or not choice.candidate:
         return choice, overdue
     rejected = (*choice.rejected, choice.candidate)[-revisions.LARGEST_REJECTED :]
-    return revisions.Choice(
-        choice.stable, choice.stable, rejected, refused=choice.candidate
-    ), f"revision {choice.candidate} was taken back: {overdue}"
+    given_up = revisions.Choice(choice.stable, choice.stable, rejected, refused=choice.candidate)
+    return given_up, f"{_taken_back(choice.candidate)}. {overdue}"
+
+
+def _taken_back(revision: str) -> str:
+    return (
+        f"revision {revision} was taken back and is not tried again by itself; correct the spec, "
+        f"or set the annotation {names.ANNOTATION_REFRESH} to a new value"
+    )
 
 
 def _sides(observed: Observed, choice: revisions.Choice) -> tuple[rollout.Side, tuple[rollout.Side, ...]]:

@@ -8,6 +8,7 @@ import pytest
 from builders import observed as build
 from builders.observed import NOW
 from firsttoken_api import names
+from firsttoken_api.conditions import Condition, ConditionStatus
 from firsttoken_api.reasons import Reason
 from firsttoken_api.status import FlagGeneration, InferenceServiceStatus, Revisions
 from firsttoken_operator import flags, kinds, plan
@@ -211,6 +212,26 @@ def test_a_candidate_past_its_deadline_is_taken_back_and_the_stable_one_stays() 
     assert (made.choice.target, made.choice.candidate) == (FIRST.name, "")
     assert replicas(made) == {FIRST.name: 1, SECOND.name: 0}
     assert SECOND.name in made.overdue
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_revision_that_is_asked_for_again_is_still_refused_and_said_why(kept: bool) -> None:
+    taken_back = make(
+        rolling(0, 1, pods=(build.pod("b", revision=SECOND.name, ready=False, changed_s=NOW - 2_000),))
+    ).overdue
+    known = Condition(
+        type="Progressing",
+        status=ConditionStatus.FALSE,
+        reason=Reason.DEADLINE_EXCEEDED if kept else Reason.COMPLETE,
+        message=taken_back if kept else f"revision {FIRST.name} serves",
+        last_transition_time="2027-01-15T08:00:00Z",
+    )
+    previous = status(FIRST.name, rejected=(SECOND.name,)).model_copy(update={"conditions": (known,)})
+    made = make(rolling(0, 0, previous=previous))
+    assert made.choice.refused == SECOND.name
+    assert f"revision {SECOND.name} was taken back" in made.overdue
+    assert names.ANNOTATION_REFRESH in made.overdue
+    assert ("b is not ready" in made.overdue) is kept
 
 
 def test_the_first_revision_has_nothing_to_go_back_to() -> None:
