@@ -10,6 +10,7 @@ from typing import Any
 
 from firsttoken_api import names
 from firsttoken_api.reasons import Reason
+from firsttoken_api.state import Phase, SidecarState
 from firsttoken_operator.observed import Cause
 
 Object = dict[str, Any]
@@ -44,7 +45,7 @@ def of_pod(pod: Object, events: Iterable[Object] = (), waited_s: float = PENDING
         lambda: _waiting(pod),
         lambda: _crashing(pod),
         lambda: _unscheduled(pod) if waited_s >= PENDING_PATIENCE_S else None,
-        lambda: _event(events) if waited_s >= PENDING_PATIENCE_S else None,
+        lambda: _event(_still_telling(pod, events)) if waited_s >= PENDING_PATIENCE_S else None,
     )
     return next((cause for reader in readers if (cause := reader()) is not None), None)
 
@@ -61,6 +62,15 @@ def of_deployment(deployment: Object) -> tuple[Cause, str] | None:
 def of_events(events: Iterable[Object]) -> Cause | None:
     """The newest telling Warning event."""
     return _event(events)
+
+
+def of_state(name: str, state: SidecarState | None) -> Cause | None:
+    """An engine that has loaded but takes no flags, not even its first: it will not become ready."""
+    if state is None or state.engine is None or state.engine.phase is not Phase.READY:
+        return None
+    if state.flags.generation > 0 or not state.flags.error:
+        return None
+    return Cause(Reason.REJECTED_BY_ENGINE, f"{name} has no flags in force: {state.flags.error}")
 
 
 def _statuses(pod: Object) -> Iterator[Object]:
@@ -143,6 +153,22 @@ def _scheduling(message: str) -> Cause:
     if "persistentvolumeclaim" in message and "not found" in message:
         return Cause(Reason.CLAIM_NOT_FOUND, message)
     return Cause(Reason.UNSCHEDULABLE, message)
+
+
+def _still_telling(pod: Object, events: Iterable[Object]) -> Iterator[Object]:
+    """Events outlive what they tell of: a pod that has a node is not looking for one any more, and one with a
+    container that ran has its volumes and its network."""
+    if any(
+        (status.get(where) or {}).keys() & {"running", "terminated"}
+        for status in _statuses(pod)
+        for where in ("state", "lastState")
+    ):
+        return
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    has_node = any(each["type"] == "PodScheduled" and each["status"] == "True" for each in conditions)
+    for event in events:
+        if not (has_node and event.get("reason") == "FailedScheduling"):
+            yield event
 
 
 def _event(events: Iterable[Object]) -> Cause | None:

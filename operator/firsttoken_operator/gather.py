@@ -199,7 +199,10 @@ def _pod(
         or time_s(metadata["creationTimestamp"]),
         mark=mark,
         bump=memory.bumps.get(uid),
-        cause=None if is_ready else causes.of_pod(body, events(uid), _age_s(body, now)),
+        cause=None
+        if is_ready
+        else causes.of_pod(body, events(uid), _age_s(body, now))
+        or causes.of_state(metadata["name"], known.state),
         state=known.state,
         failed_scrapes=known.failures,
     )

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from builders import observed as build
 from firsttoken_api.reasons import Reason
+from firsttoken_api.state import Phase
 from firsttoken_operator import causes
 
 Object = dict[str, Any]
@@ -154,6 +156,24 @@ def test_events_explain_what_states_do_not(reason: str, expected: Reason) -> Non
     assert 'secret "keys" not found' in cause.message
 
 
+SCHEDULED = {"type": "PodScheduled", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "is_told"),
+    [
+        (pod(conditions=(SCHEDULED,)), "FailedScheduling", False),
+        (pod(conditions=(SCHEDULED,)), "FailedMount", True),
+        (pod(container(), init=(container("sidecar", running={}),)), "FailedMount", False),
+        (pod(container(waiting={}, last={"terminated": {}})), "FailedCreatePodSandBox", False),
+    ],
+)
+def test_an_event_of_an_earlier_stage_explains_nothing_any_more(
+    found: Object, reason: str, is_told: bool
+) -> None:
+    assert (causes.of_pod(found, [event(reason, "0/1 nodes are available")]) is not None) is is_told
+
+
 def test_the_newest_event_is_told() -> None:
     old = event("FailedMount", "old", "2026-01-01T00:00:00Z")
     new = event("FailedMount", "new", "2026-01-01T00:05:00Z")
@@ -181,3 +201,16 @@ def test_pods_that_are_refused_show_on_the_deployment() -> None:
     assert found[0].reason is Reason.CREATE_FAILED
     assert causes.of_deployment({"status": {"conditions": [failure | {"status": "False"}]}}) is None
     assert causes.of_deployment({}) is None
+
+
+def test_an_engine_that_takes_no_flags_is_told() -> None:
+    cause = causes.of_state("chat-1", build.sidecar_state(0, error="chunked-prefill: no such flag"))
+    assert cause is not None
+    assert cause.reason is Reason.REJECTED_BY_ENGINE
+    assert "chat-1" in cause.message
+    assert "no such flag" in cause.message
+    assert causes.of_state("chat-1", None) is None
+    assert causes.of_state("chat-1", build.sidecar_state(1, error="of newer ones")) is None
+    assert causes.of_state("chat-1", build.sidecar_state(0)) is None
+    loading = build.sidecar_state(0, phase=Phase.LOADING, error="no document yet")
+    assert causes.of_state("chat-1", loading) is None

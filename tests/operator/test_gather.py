@@ -103,6 +103,15 @@ def test_a_pod_s_facts() -> None:
     assert not pod.deleting
 
 
+def test_a_replica_that_never_got_flags_has_a_cause() -> None:
+    world = World()
+    world.states["uid-p"] = scrape.Scraped(build.sidecar_state(0, error="no such flag"), 0)
+    world.pod(world.deployment(), phase="Running")
+    (pod,) = world.gather().pods
+    assert pod.cause is not None
+    assert pod.cause.reason is Reason.REJECTED_BY_ENGINE
+
+
 def test_pods_of_an_earlier_service_of_the_same_name_are_not_ours() -> None:
     world = World()
     earlier = copy.deepcopy(manifests.deployment(SERVICE, "old", RENDERING.template, 1))
