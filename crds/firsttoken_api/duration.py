@@ -30,14 +30,6 @@ def to_seconds(text: str) -> float:
     return to_milliseconds(text) / 1_000
 
 
-def from_milliseconds(milliseconds: int) -> str:
-    """The shortest spelling that `to_milliseconds` reads back: 1500 -> `1500ms`, 120000 -> `2m`."""
-    for unit in ("h", "m", "s"):
-        if milliseconds and milliseconds % _MILLISECONDS[unit] == 0:
-            return f"{milliseconds // _MILLISECONDS[unit]}{unit}"
-    return f"{milliseconds}ms"
-
-
 @dataclass(frozen=True)
 class Within:
     """Type annotation: `Annotated[str, duration.Within("spec.drain.timeout", "0s", "1h")]`.

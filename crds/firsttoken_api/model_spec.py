@@ -9,8 +9,6 @@ from firsttoken_api import cel
 from firsttoken_api.base import SpecModel
 from firsttoken_api.references import LocalReference, Name
 
-SCHEMES = ("hf", "s3", "pvc", "oci")
-
 _PVC_PATTERN = r"^pvc://[a-z0-9][-a-z0-9.]*/[^/].*$"
 _REMOTE_PATTERN = r"^(hf|s3|oci)://[^/].*$"
 _DOT_SEGMENT_PATTERN = r"/[.]{1,2}(/|$)"

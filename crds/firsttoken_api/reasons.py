@@ -224,8 +224,8 @@ REASONS: dict[Reason, Explanation] = {
     Reason.APPLIED: Explanation("Every ready replica runs the newest flags."),
     Reason.APPLYING: Explanation("The newest flags are on their way to the replicas."),
     Reason.REJECTED_BY_ENGINE: Explanation(
-        "An engine refused the newest flags. It keeps the earlier ones, or does not become ready where it has "
-        "none; the message is its own.",
+        "An engine refused the newest flags. It keeps the earlier ones, or does not become ready where it "
+        "has none; the message is its own.",
         "Correct spec.optimizations.",
     ),
     Reason.SCRAPED: Explanation("Every ready replica's state is read."),

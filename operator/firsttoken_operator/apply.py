@@ -37,8 +37,6 @@ class Outcome:
     """Names that are taken, one sentence each."""
     refusals: list[str] = field(default_factory=list)
     """What the API server refused: asking again alone will not help."""
-    marked: list[str] = field(default_factory=list)
-    """Uids of pods that were asked to take new flags."""
 
 
 class Applier:
@@ -72,13 +70,13 @@ class Applier:
                         if uid not in memory.deleted:
                             await self._delete(service, kind, name, uid)
                             memory.deleted.add(uid)
+                            memory.applied.pop((kind.name, name), None)
                     case plan.Mark(pod, mark):
                         await self._mark(service, pod.name, pod.uid, mark.text)
                         bump = memory.bumps.get(pod.uid)
                         is_same = bump is not None and bump.generation == mark.generation
                         first_s = bump.first_s if bump and is_same else now
                         memory.bumps[pod.uid] = Bump(mark.generation, first_s, now)
-                        outcome.marked.append(pod.uid)
             except client.RefusedError as error:
                 log.warning("%s/%s: %s", service.metadata.namespace, service.metadata.name, error)
                 outcome.refusals.append(error.detail)

@@ -25,8 +25,6 @@ class Memory:
     applied: dict[Child, Applied] = field(default_factory=dict)
     bumps: dict[str, Bump] = field(default_factory=dict)
     """By pod uid."""
-    conflicts: dict[Child, str] = field(default_factory=dict)
-    """Names that the last apply found taken, with by whom."""
     deleted: set[str] = field(default_factory=set)
     """Uids whose deletion was asked for and that the watch may still show."""
     slo_written_s: float | None = None

@@ -104,9 +104,6 @@ class Schedule:
         """How long the key that waits longest has waited."""
         return max((now - since for since in self._since.values()), default=0.0)
 
-    def is_in_work(self, key: Key) -> bool:
-        return key in self._in_work
-
 
 @dataclass(frozen=True)
 class Retry:

@@ -10,7 +10,7 @@ from typing import Any
 
 from firsttoken_api import duration, inference_service, resolved
 from firsttoken_operator import manifests, resolution, settings
-from firsttoken_operator.observed import Observed, Pod, Revision
+from firsttoken_operator.observed import Observed, Revision
 
 Object = dict[str, Any]
 
@@ -169,10 +169,6 @@ def overdue(observed: Observed, revision: str, now: float) -> str:
 def overdue_in_s(observed: Observed, revision: str, now: float) -> float | None:
     """Seconds until `overdue` may change its answer without an event."""
     deadline_s = duration.to_seconds(observed.service.spec.rollout.progress_deadline)
-    waits = [pod.changed_s + deadline_s - now for pod in observed.pods_of(revision) if _can_fall_due(pod)]
+    waits = [pod.changed_s + deadline_s - now for pod in observed.pods_of(revision) if not pod.ready]
     left = [wait for wait in waits if wait > 0]
     return min(left) + 0.5 if left else None
-
-
-def _can_fall_due(pod: Pod) -> bool:
-    return not pod.ready

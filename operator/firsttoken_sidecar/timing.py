@@ -9,7 +9,6 @@ overdue ones to the window, so that each breach counts once and none hides until
 An answer that is not streamed shows its first token with its last, and that is what is measured.
 """
 
-import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
@@ -76,14 +75,6 @@ class Window:
             edges_s=self._edges_s,
             counts=tuple(self._counts),
         )
-
-    def percentile_s(self, percent: float, now: float) -> float | None:
-        """Nearest-rank percentile of the kept values; None without any."""
-        self._expire(now)
-        values = sorted(ttft_s for _, ttft_s in self._samples)
-        if not values:
-            return None
-        return values[max(math.ceil(percent * len(values) / 100), 1) - 1]
 
     def _expire(self, now: float) -> None:
         while self._samples and self._samples[0][0] <= now - self._objective.window_s:

@@ -126,16 +126,6 @@ def test_streams_and_whole_answers_are_apart() -> None:
     assert sum(made.histograms[False].counts) == 0
 
 
-def test_percentile_is_a_value_that_occurred() -> None:
-    window = timing.Window(Objective(ttft_p95_s=1.0, window_s=60.0))
-    assert window.percentile_s(95, 0.0) is None
-    for i in range(1, 21):
-        window.observe(i / 10, 0.0)
-    assert window.percentile_s(95, 1.0) == 1.9
-    assert window.percentile_s(100, 1.0) == 2.0
-    assert window.percentile_s(0, 1.0) == 0.1
-
-
 def test_the_window_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "WINDOW_LIMIT", 7)
     made = ledger()
