@@ -42,6 +42,7 @@ ENGINE_OPS_PORT = 9000  # engine /livez, /readyz, /metrics, /state, /flags, loop
 
 FLAGS_FOLDER = "/etc/firsttoken/flags"  # ConfigMap, mounted as a folder
 FLAGS_KEY = "flags.json"
+FLAGS_SUFFIX = "-flags"  # of the ConfigMap's name
 POD_INFO_FOLDER = "/etc/firsttoken/pod"  # downward API
 POD_ANNOTATIONS_FILE = "annotations"
 RUN_FOLDER = "/run/firsttoken"  # emptyDir shared by engine and sidecar
@@ -60,8 +61,13 @@ def revision_name(service: str, revision: str) -> str:
     return f"{service}-{revision}"
 
 
+def revision_of(service: str, name: str) -> str:
+    """The revision in such a name."""
+    return name.removeprefix(f"{service}-")
+
+
 def flags_config_map(service: str, revision: str) -> str:
-    return f"{service}-{revision}-flags"
+    return f"{revision_name(service, revision)}{FLAGS_SUFFIX}"
 
 
 def peers_service(service: str) -> str:

@@ -1,7 +1,8 @@
 """From the store, the scraped states and the memory to frozen facts about one service. Reads nothing else.
 
 Only what belongs to this very service (by uid, through its owners) counts: pods of an earlier service of the
-same name that are still ending are not its replicas.
+same name that are still ending are not its replicas. Which revision a child is of is read from its name,
+which nobody can edit: a Deployment without its label would look like no replicas at all.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -68,7 +69,7 @@ def gather(
             previous=previous,
             message=_first_error(error),
         )
-    uid = service.metadata.uid
+    name, uid = service.metadata.name, service.metadata.uid
     deployments = _ours(store.of_service(key, kinds.DEPLOYMENT), uid)
     pods = tuple(_serving_pods(store, key, {each["metadata"]["uid"] for each in deployments}))
     memory.forget_pods(frozenset(pod["metadata"]["uid"] for pod in pods))
@@ -76,9 +77,9 @@ def gather(
         service=service,
         previous=previous,
         pods=tuple(_pod(pod, memory, scraped, events, now) for pod in pods),
-        deployments=tuple(_deployment(each) for each in deployments),
-        revisions=tuple(_revisions(_ours(store.of_service(key, kinds.CONTROLLER_REVISION), uid))),
-        documents=tuple(_documents(_ours(store.of_service(key, kinds.CONFIG_MAP), uid))),
+        deployments=tuple(_deployment(name, each) for each in deployments),
+        revisions=tuple(_revisions(name, _ours(store.of_service(key, kinds.CONTROLLER_REVISION), uid))),
+        documents=tuple(_documents(name, _ours(store.of_service(key, kinds.CONFIG_MAP), uid))),
         resolvers=tuple(_resolvers(store, key, uid, events, now)),
         foreign=_foreign(store, key, uid),
         slo_written_s=memory.slo_written_s,
@@ -208,13 +209,13 @@ def _pod(
     )
 
 
-def _deployment(body: Object) -> Deployment:
+def _deployment(service: str, body: Object) -> Deployment:
     metadata = body["metadata"]
     failure = causes.of_deployment(body)
     return Deployment(
         name=metadata["name"],
         uid=metadata["uid"],
-        revision=(metadata.get("labels") or {}).get(names.LABEL_REVISION, ""),
+        revision=names.revision_of(service, metadata["name"]),
         replicas=int(body["spec"].get("replicas", 1)),
         failure=failure[0] if failure else None,
         failure_since_s=time_s(failure[1]) if failure else 0.0,
@@ -222,12 +223,12 @@ def _deployment(body: Object) -> Deployment:
     )
 
 
-def _revisions(bodies: Iterable[Object]) -> Iterator[Revision]:
+def _revisions(service: str, bodies: Iterable[Object]) -> Iterator[Revision]:
     for body in bodies:
         metadata, data = body["metadata"], body.get("data") or {}
         try:
             yield Revision(
-                name=(metadata.get("labels") or {})[names.LABEL_REVISION],
+                name=names.revision_of(service, metadata["name"]),
                 object_name=metadata["name"],
                 uid=metadata["uid"],
                 number=int(body.get("revision", 0)),
@@ -244,13 +245,11 @@ def _revisions(bodies: Iterable[Object]) -> Iterator[Revision]:
             continue  # not written by an operator we know; it is left alone
 
 
-def _documents(bodies: Iterable[Object]) -> Iterator[FlagsDocument]:
+def _documents(service: str, bodies: Iterable[Object]) -> Iterator[FlagsDocument]:
     for body in bodies:
         metadata = body["metadata"]
-        revision = (metadata.get("labels") or {}).get(names.LABEL_REVISION)
-        if not revision or metadata["name"] != names.flags_config_map(
-            metadata["labels"].get(names.LABEL_SERVICE, ""), revision
-        ):
+        revision = names.revision_of(service, metadata["name"].removesuffix(names.FLAGS_SUFFIX))
+        if metadata["name"] != names.flags_config_map(service, revision):
             continue
         try:
             document = hot_settings.HotSettings.model_validate_json(

@@ -307,6 +307,21 @@ async def test_scaling_and_suspending(world: World) -> None:
     assert world.condition("Ready") == ("False", "Suspended")
 
 
+@pytest.mark.parametrize("kind", [kinds.DEPLOYMENT, kinds.CONTROLLER_REVISION, kinds.CONFIG_MAP])
+async def test_a_label_that_somebody_takes_off_moves_no_pod(world: World, kind: kinds.Kind) -> None:
+    await world.service(scaling={"mode": "Fixed", "replicas": 3})
+    await world.settle()
+    before = world.pods()
+    (name,) = (key[2] for key in world.api.objects if key[0] == kind.name)
+    world.api.by_hand(
+        kind, name, "kubectl", lambda body: body["metadata"]["labels"].pop(names.LABEL_REVISION)
+    )
+    world.watch()
+    world.restart(build.OTHER_IMAGES)
+    await world.settle()
+    assert world.pods() == before
+
+
 async def test_a_name_that_is_taken_is_reported_and_looked_at_again(world: World) -> None:
     theirs = {
         "apiVersion": "v1",
