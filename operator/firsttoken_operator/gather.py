@@ -195,6 +195,7 @@ def _pod(
         revision=(metadata.get("labels") or {}).get(names.LABEL_REVISION, ""),
         created_s=time_s(metadata["creationTimestamp"]),
         deleting=bool(metadata.get("deletionTimestamp")),
+        ends_s=time_s(metadata.get("deletionTimestamp")),
         ready=is_ready,
         changed_s=time_s(ready.get("lastTransitionTime") if ready else None)
         or time_s(metadata["creationTimestamp"]),

@@ -65,6 +65,8 @@ class Pod:
     revision: str
     created_s: float
     deleting: bool = False
+    ends_s: float = 0.0
+    """When a deleted pod is ended at the latest."""
     ready: bool = False
     changed_s: float = 0.0
     """When `ready` last changed; the creation if it never did."""

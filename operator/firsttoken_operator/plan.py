@@ -105,8 +105,8 @@ def make(observed: Observed, images: settings.Images, forced_off: frozenset[str]
     progress = flag_rollout.advance(observed.live_pods(), generation, document.hash, now)
 
     actions: list[Action] = []
-    replicas = _replicas(observed, choice, wanted)
-    choice = _promoted(observed, choice, wanted)
+    replicas = _replicas(observed, choice, wanted, now)
+    choice = _promoted(observed, choice, wanted, now)
     if choice.target:
         # First what pods read, then the pods that read it.
         actions += [
@@ -132,6 +132,7 @@ def make(observed: Observed, images: settings.Images, forced_off: frozenset[str]
             found.again_after_s if found else None,
             progress.again_after_s,
             revisions.overdue_in_s(observed, choice.target, now),
+            *(pod.ends_s - now for pod in observed.pods if pod.deleting and pod.ends_s > now),
         )
         if wait is not None
     ]
@@ -190,27 +191,33 @@ def _sides(observed: Observed, choice: revisions.Choice) -> tuple[rollout.Side, 
     return side(choice.target), tuple(side(revision) for revision in others)
 
 
-def _limits(observed: Observed, wanted: scaling.Wanted) -> rollout.Limits:
+def _limits(observed: Observed, wanted: scaling.Wanted, now: float) -> rollout.Limits:
     spec = observed.service.spec.rollout
-    return rollout.Limits(wanted.replicas, spec.max_surge, spec.max_unavailable)
+    # One that is not gone in time hangs, on a lost node for example, and holds nothing up.
+    draining = sum(pod.deleting and pod.ends_s > now for pod in observed.pods)
+    return rollout.Limits(wanted.replicas, spec.max_surge, spec.max_unavailable, draining)
 
 
-def _replicas(observed: Observed, choice: revisions.Choice, wanted: scaling.Wanted) -> dict[str, int]:
+def _replicas(
+    observed: Observed, choice: revisions.Choice, wanted: scaling.Wanted, now: float
+) -> dict[str, int]:
     """Replicas by revision name."""
     if not choice.target:
         return {}
     target, others = _sides(observed, choice)
-    return rollout.step(target, others, _limits(observed, wanted))
+    return rollout.step(target, others, _limits(observed, wanted, now))
 
 
-def _promoted(observed: Observed, choice: revisions.Choice, wanted: scaling.Wanted) -> revisions.Choice:
+def _promoted(
+    observed: Observed, choice: revisions.Choice, wanted: scaling.Wanted, now: float
+) -> revisions.Choice:
     """The candidate is stable once it has every replica."""
     if not choice.candidate or choice.create is not None:
         return choice
     target, others = _sides(observed, choice)
     if observed.deployment_of(choice.target) is None:
         return choice
-    if not rollout.is_finished(target, others, _limits(observed, wanted)):
+    if not rollout.is_finished(target, others, _limits(observed, wanted, now)):
         return choice
     return revisions.Choice(
         choice.target, choice.target, choice.rejected, update_available=choice.update_available

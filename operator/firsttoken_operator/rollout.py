@@ -16,6 +16,8 @@ class Limits:
     replicas: int
     max_surge: int
     max_unavailable: int
+    draining: int = 0
+    """Pods that are ending and whose places are not free yet; they count where there is no surge."""
 
     @property
     def highest(self) -> int:
@@ -72,6 +74,10 @@ def step(target: Side, others: tuple[Side, ...], limits: Limits) -> dict[str, in
     # Room is counted against what was asked for before this step: the pods given up now are still there.
     before = sum(side.replicas for side in (target, *others))
     room = limits.highest - max(before, sum(asked.values()))
+    if limits.max_surge == 0:
+        # Whoever grants no surge has no spare place: a replica asked for now would only wait for the one that
+        # drains, and its deadline would run.
+        room -= limits.draining
     grow = min(max(0, room), max(0, limits.replicas - asked[target.name]))
     asked[target.name] += grow
     return asked

@@ -135,6 +135,13 @@ def test_finished_pods_do_not_count_and_ending_ones_are_marked() -> None:
     assert (pod.name, pod.deleting) == ("ending", True)
 
 
+def test_when_an_ending_pod_is_gone_at_the_latest() -> None:
+    world = World()
+    world.pod(world.deployment(), metadata={"deletionTimestamp": "2027-01-15T08:02:25Z"})
+    (pod,) = world.gather().pods
+    assert pod.ends_s == gather.time_s("2027-01-15T08:02:25Z")
+
+
 def test_memories_of_pods_that_are_gone_are_dropped() -> None:
     world = World()
     world.pod(world.deployment(), metadata={"annotations": {names.ANNOTATION_FLAGS: "2.1"}})

@@ -338,6 +338,34 @@ def test_without_spare_capacity_one_is_given_up_first(surge: int) -> None:
     assert replicas(made) == expected[surge]
 
 
+@pytest.mark.parametrize(
+    ("surge", "ends_in_s", "expected"),
+    [
+        (0, 60, 0),  # the drain may take longer than the candidate's deadline: it has not begun
+        (0, -1, 1),  # not gone in time: lost with its node
+        (1, 60, 1),
+    ],
+)
+def test_without_surge_the_candidate_gets_the_place_that_has_been_left(
+    surge: int, ends_in_s: float, expected: int
+) -> None:
+    service = build.service(
+        resources={"cpu": "2", "memory": "2Gi"}, rollout={"maxSurge": surge, "maxUnavailable": 1}
+    )
+    drains = dataclasses.replace(build.pod("old", revision=FIRST.name, deleting=True), ends_s=NOW + ends_in_s)
+    made = make(
+        running(
+            service,
+            pods=(drains,),
+            revisions=(FIRST, SECOND),
+            deployments=(build.deployment(FIRST, 0), build.deployment(SECOND, 0)),
+            previous=status(FIRST.name, SECOND.name),
+        )
+    )
+    assert replicas(made)[SECOND.name] == expected
+    assert (made.again_after_s == 60) is (ends_in_s > 0)
+
+
 def test_fleet_wide_switches_are_hot() -> None:
     made = make(running(), off=frozenset({"chunked-prefill"}))
     assert made.generation == 2
