@@ -12,8 +12,8 @@ from typing import Any
 
 from firsttoken_api import inference_service, names
 from firsttoken_api.status import InferenceServiceStatus
-from firsttoken_operator import client, election, kinds, manifests, metrics, plan, status
-from firsttoken_operator.memory import Applied, Memory
+from firsttoken_operator import client, election, kinds, manifests, metrics, plan, queue, status
+from firsttoken_operator.memory import Applied, Held, Memory
 from firsttoken_operator.observed import Bump, Child
 from firsttoken_operator.store import FOREIGN, POSTED, Store, controller_uid, is_posted
 
@@ -21,6 +21,7 @@ Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
 WRITE_TIMEOUT_S = 10.0
+CONFLICT_RETRY_S = 30.0
 
 # Where a hand edit may add what a server-side apply cannot take away.
 _REPLACED_PARTS: dict[str, tuple[str, ...]] = {
@@ -37,6 +38,16 @@ class Outcome:
     """Names that are taken, one sentence each."""
     refusals: list[str] = field(default_factory=list)
     """What the API server refused: asking again alone will not help."""
+    again_s: float | None = None
+    """When the first of these is tried again."""
+
+    def note(self, held: Held) -> None:
+        (self.conflicts if held.is_conflict else self.refusals).append(held.message)
+        self.again_s = held.again_s if self.again_s is None else min(self.again_s, held.again_s)
+
+
+class _NameTakenError(Exception):
+    """An object of that name exists and is not ours."""
 
 
 class Applier:
@@ -57,30 +68,57 @@ class Applier:
         memory: Memory,
         now: float,
     ) -> Outcome:
-        """Actions in order. A refused or conflicting one is noted, the others go on; ApiError otherwise."""
+        """Actions in order; ApiError where one fails. What is refused, or has a name that is taken, is noted.
+
+        It does not fail the reconcile, so what else happens to the service is acted on without delay; the
+        same write is tried again later and later.
+        """
         outcome = Outcome()
+        before, memory.held = memory.held, {}
         for action in actions:
-            try:
-                match action:
-                    case plan.Create(body):
-                        await self._create(service, body, memory, outcome)
-                    case plan.Ensure(body):
-                        await self._ensure(service, body, memory, outcome)
-                    case plan.Delete(kind, name, uid):
-                        if uid not in memory.deleted:
-                            await self._delete(service, kind, name, uid)
-                            memory.deleted.add(uid)
-                            memory.applied.pop((kind.name, name), None)
-                    case plan.Mark(pod, mark):
-                        await self._mark(service, pod.name, pod.uid, mark.text)
-                        bump = memory.bumps.get(pod.uid)
-                        is_same = bump is not None and bump.generation == mark.generation
-                        first_s = bump.first_s if bump and is_same else now
-                        memory.bumps[pod.uid] = Bump(mark.generation, first_s, now)
-            except client.RefusedError as error:
-                log.warning("%s/%s: %s", service.metadata.namespace, service.metadata.name, error)
-                outcome.refusals.append(error.detail)
+            key = _key(action)
+            held = before.get(key)
+            if held is None or now >= held.again_s:
+                held = await self._carried_out(service, action, memory, now, held.tries if held else 0)
+            if held is not None:
+                memory.held[key] = held
+                outcome.note(held)
         return outcome
+
+    async def _carried_out(
+        self,
+        service: inference_service.InferenceService,
+        action: plan.Action,
+        memory: Memory,
+        now: float,
+        tries: int,
+    ) -> Held | None:
+        """None when it was done; else what was said about it."""
+        try:
+            match action:
+                case plan.Create(body):
+                    await self._create(service, body, memory)
+                case plan.Ensure(body):
+                    await self._ensure(service, body, memory)
+                case plan.Delete(kind, name, uid):
+                    if uid not in memory.deleted:
+                        await self._delete(service, kind, name, uid)
+                        memory.deleted.add(uid)
+                        memory.applied.pop((kind.name, name), None)
+                case plan.Mark(pod, mark):
+                    bump = memory.bumps.get(pod.uid)
+                    is_same = bump is not None and bump.generation == mark.generation
+                    first_s = bump.first_s if bump and is_same else now
+                    # Before the write: one that is refused must not be due again at once.
+                    memory.bumps[pod.uid] = Bump(mark.generation, first_s, now)
+                    await self._mark(service, pod.name, pod.uid, mark.text)
+        except _NameTakenError as error:
+            return Held(str(error), True, tries + 1, now + CONFLICT_RETRY_S)
+        except client.RefusedError as error:
+            log.warning("%s/%s: %s", service.metadata.namespace, service.metadata.name, error)
+            self._metrics.errors.labels(type(error).__name__).inc()
+            return Held(error.detail, False, tries + 1, now + queue.backoff_s(tries + 1, 0.0))
+        return None
 
     async def write_status(
         self,
@@ -119,18 +157,16 @@ class Applier:
         service: inference_service.InferenceService,
         body: Object,
         memory: Memory,
-        outcome: Outcome,
     ) -> None:
         kind = kinds.BY_NAME[body["kind"]]
         if self._store.get(kind, body["metadata"]["namespace"], body["metadata"]["name"]) is None:
-            await self._post(service, kind, body, memory, outcome)
+            await self._post(service, kind, body, memory)
 
     async def _ensure(
         self,
         service: inference_service.InferenceService,
         body: Object,
         memory: Memory,
-        outcome: Outcome,
     ) -> None:
         kind = kinds.BY_NAME[body["kind"]]
         child: Child = (body["kind"], body["metadata"]["name"])
@@ -138,7 +174,7 @@ class Applier:
         wanted = _with_intent(body, intent)
         current = self._store.get(kind, body["metadata"]["namespace"], body["metadata"]["name"])
         if current is None:
-            await self._post(service, kind, wanted, memory, outcome)
+            await self._post(service, kind, wanted, memory)
         elif not self._is_equal(child, wanted, intent, current, memory):
             await self._apply(kind, wanted, intent, current, memory)
 
@@ -161,7 +197,6 @@ class Applier:
         kind: kinds.Kind,
         body: Object,
         memory: Memory,
-        outcome: Outcome,
     ) -> None:
         metadata = body["metadata"]
         child: Child = (kind.name, metadata["name"])
@@ -170,7 +205,7 @@ class Applier:
                 kind, body, field_manager=names.FIELD_MANAGER, timeout_s=self._timeout_s()
             )
         except client.ConflictError:
-            await self._already_there(service, kind, body, memory, outcome)
+            await self._already_there(service, kind, body, memory)
             return
         self._metrics.wrote(kind.name, "create")
         log.info("created %s %s/%s", kind.name, metadata["namespace"], metadata["name"])
@@ -182,7 +217,6 @@ class Applier:
         kind: kinds.Kind,
         body: Object,
         memory: Memory,
-        outcome: Outcome,
     ) -> None:
         """Something has the name: ours without its label (a hand edit), or somebody else's."""
         metadata = body["metadata"]
@@ -190,7 +224,7 @@ class Applier:
         if controller_uid(current) == service.metadata.uid:
             await self._apply(kind, body, manifests.digest(body, 16), current, memory)
             return
-        outcome.conflicts.append(f"{kind.name} {metadata['name']} exists and does not belong to this service")
+        raise _NameTakenError(f"{kind.name} {metadata['name']} exists and does not belong to this service")
 
     async def _apply(
         self, kind: kinds.Kind, wanted: Object, intent: str, current: Object, memory: Memory
@@ -304,6 +338,16 @@ class Applier:
         self._store.put(answer)
         stated = intent or wanted["metadata"].get("annotations", {}).get(names.ANNOTATION_INTENT, "")
         memory.applied[child] = Applied(stated, answer["metadata"]["uid"], _version(answer))
+
+
+def _key(action: plan.Action) -> str:
+    """What is to be written."""
+    match action:
+        case plan.Delete(_, _, uid):
+            return f"delete {uid}"
+        case plan.Mark(pod, mark):
+            return f"mark {pod.uid} {mark.text}"
+    return f"{type(action).__name__} {manifests.digest(action.body, 16)}"
 
 
 def _with_intent(body: Object, intent: str) -> Object:

@@ -30,11 +30,6 @@ log = logging.getLogger(__name__)
 
 RESYNC_S = 300.0
 """Every service is looked at again after this time, and up to half of it more."""
-CONFLICT_RETRY_S = 30.0
-
-
-class RefusedByServerError(client.ApiError):
-    """Something the plan wanted was refused; the status says what, and it is tried again with backoff."""
 
 
 EXPECTED = (client.ApiError,)
@@ -110,10 +105,10 @@ class Controller:
         if slo.again_after_s is not None:
             waits_s.append(slo.again_after_s)
 
-        if outcome.refusals:
-            raise RefusedByServerError("; ".join(outcome.refusals))
-        if outcome.conflicts or decided.conflicts:
-            waits_s.append(CONFLICT_RETRY_S)
+        if outcome.again_s is not None:
+            waits_s.append(outcome.again_s - now)
+        if decided.conflicts:
+            waits_s.append(apply.CONFLICT_RETRY_S)
         if decided.again_after_s is not None:
             waits_s.append(decided.again_after_s)
         resync = self._resync()

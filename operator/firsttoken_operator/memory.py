@@ -18,6 +18,16 @@ class Applied:
     """`metadata.generation` where the kind has one, else `resourceVersion`."""
 
 
+@dataclass(frozen=True)
+class Held:
+    """A write that the API server refused, or whose name is taken: the same is not sent again for a while."""
+
+    message: str
+    is_conflict: bool
+    tries: int
+    again_s: float
+
+
 @dataclass
 class Memory:
     """One service's."""
@@ -25,6 +35,8 @@ class Memory:
     applied: dict[Child, Applied] = field(default_factory=dict)
     bumps: dict[str, Bump] = field(default_factory=dict)
     """By pod uid."""
+    held: dict[str, Held] = field(default_factory=dict)
+    """By what was to be written; another intent is another key, and is sent at once."""
     deleted: set[str] = field(default_factory=set)
     """Uids whose deletion was asked for and that the watch may still show."""
     slo_written_s: float | None = None

@@ -179,6 +179,39 @@ async def test_a_refusal_is_noted_and_the_rest_goes_on(bench: Bench) -> None:
     assert ("Deployment", "default", "chat-abc") in bench.api.objects
 
 
+async def test_a_name_that_stays_taken_is_not_asked_for_at_each_look(bench: Bench) -> None:
+    theirs = manifests.traffic_service(SERVICE)
+    del theirs["metadata"]["ownerReferences"]
+    await bench.api.create(kinds.SERVICE, theirs)
+    first = await bench.run(traffic())
+    bench.api.writes()
+    again = await bench.run(traffic())
+    assert bench.api.calls == []
+    assert (again.conflicts, again.again_s) == (first.conflicts, NOW + apply.CONFLICT_RETRY_S)
+    await bench.run(traffic(service={"port": 81}))  # another intent is another question
+    assert bench.api.writes() == ["create Service/chat"]
+    await bench.applier.run(SERVICE, (traffic(),), bench.memory, NOW + 30)
+    assert bench.api.writes() == ["create Service/chat"]
+
+
+async def test_a_refusal_is_tried_again_later_and_later(bench: Bench) -> None:
+    def refuse(verb: str, kind: str, name: str) -> None:
+        raise client.RefusedError("exceeded quota", 403)
+
+    bench.api.fault = refuse
+    now, waits = NOW, []
+    for _ in range(4):
+        outcome = await bench.applier.run(SERVICE, (traffic(),), bench.memory, now)
+        assert outcome.refusals == ["exceeded quota"]
+        assert outcome.again_s is not None
+        waits.append(outcome.again_s - now)
+        now = outcome.again_s
+    assert waits == [1, 2, 4, 8]
+    bench.api.fault = lambda verb, kind, name: None
+    assert (await bench.applier.run(SERVICE, (traffic(),), bench.memory, now)).refusals == []
+    assert bench.memory.held == {}
+
+
 async def test_no_answer_ends_the_plan_here(bench: Bench) -> None:
     def unreachable(verb: str, kind: str, name: str) -> None:
         raise client.UnreachableError("no route")
@@ -211,6 +244,16 @@ async def test_a_mark_names_the_uid_and_is_remembered(bench: Bench) -> None:
     await bench.applier.run(SERVICE, (plan.Mark(pod, FlagsMark(4, 2)),), bench.memory, NOW + 2)
     assert bench.memory.bumps[pod.uid].first_s == NOW
     assert bench.memory.bumps[pod.uid].last_s == NOW + 2
+
+
+async def test_a_mark_that_is_refused_is_not_due_again_at_once(bench: Bench) -> None:
+    def refuse(verb: str, kind: str, name: str) -> None:
+        raise client.RefusedError("pods is forbidden", 403)
+
+    bench.api.fault = refuse
+    pod = build.pod("p")
+    assert (await bench.run(plan.Mark(pod, FlagsMark(4, 2)))).refusals == ["pods is forbidden"]
+    assert bench.memory.bumps[pod.uid].last_s == NOW
 
 
 async def test_a_pod_that_is_gone_is_no_error(bench: Bench) -> None:

@@ -334,19 +334,29 @@ async def test_a_name_that_is_taken_is_reported_and_looked_at_again(world: World
     again = await world.reconcile()
     assert world.condition("NameConflict") == ("True", "NameConflict")
     assert again is not None
-    assert again.after_s <= controller.CONFLICT_RETRY_S
+    assert again.after_s <= apply.CONFLICT_RETRY_S
 
 
-async def test_a_refusal_is_on_the_status_before_it_is_retried(world: World) -> None:
+async def test_a_refusal_is_told_and_tried_again_without_holding_anything_up(world: World) -> None:
     def refuse(verb: str, kind: str, name: str) -> None:
         if verb == "create" and kind == "Service":
             raise client.RefusedError("nodePort: 8080 is already allocated", 422)
 
     await world.service()
     world.api.fault = refuse
-    with pytest.raises(client.ApiError, match="already allocated"):
-        await world.reconcile()
+    assert await world.reconcile() == queue.Retry(1.0)
     assert world.condition("Progressing") == ("False", "CreateFailed")
+    world.api.writes()
+    world.watch()
+    await world.reconcile()
+    assert world.condition("Progressing") == ("False", "CreateFailed")
+    assert [call for call in world.api.writes() if call.startswith("create Service")] == []
+    world.now += 1
+    assert await world.reconcile() == queue.Retry(2.0)
+    world.now += 2
+    world.api.fault = lambda verb, kind, name: None
+    await world.reconcile()
+    assert world.condition("Progressing") != ("False", "CreateFailed")
 
 
 async def test_a_throttling_server_is_given_time(world: World) -> None:
