@@ -94,7 +94,10 @@ def _is_concerned(pod: Pod) -> bool:
     """Its engine has settings, as far as we know. What was not read yet is not bothered."""
     if pod.state is None:
         return pod.ready and pod.failed_scrapes >= UNREADABLE_AFTER
-    return pod.ready or pod.state.flags.generation > 0
+    has_settings = pod.state.flags.generation > 0
+    if pod.state.engine is None:
+        return pod.ready and has_settings
+    return pod.ready or has_settings
 
 
 def _first_s(pod: Pod, generation: int, now: float) -> float:

@@ -54,6 +54,14 @@ def _is_news(before: Scraped, current: Scraped) -> bool:
     return min(current.failures, FAILURES_TOLD) != min(before.failures, FAILURES_TOLD)
 
 
+def _with_last_flags(state: SidecarState, before: SidecarState | None) -> SidecarState:
+    """A busy engine that does not answer its sidecar for a moment has lost nothing: what it had in force
+    counts until it answers again. A restart shows then."""
+    if state.engine is not None or before is None:
+        return state
+    return state.model_copy(update={"flags": before.flags})
+
+
 def url_of(target: Target) -> str:
     host = f"[{target.address}]" if ":" in target.address else target.address
     return f"http://{host}:{names.OPS_PORT}/state"
@@ -130,7 +138,7 @@ class Scraper:
                 self._session.get(self._url(target)) as response,
             ):
                 body = await _body(response)
-            current = Scraped(SidecarState.model_validate_json(body))
+            current = Scraped(_with_last_flags(SidecarState.model_validate_json(body), before.state))
         except TimeoutError:
             current = self._failed(target, before, "timeout", "no answer")
         except aiohttp.ClientError as error:

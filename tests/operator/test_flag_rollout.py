@@ -1,5 +1,6 @@
 """One pod at a time, with retries; a refusal stops the line, a sick pod does not."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,12 @@ def test_a_ready_pod_that_cannot_be_read_is_asked_all_the_same() -> None:
 def test_what_was_not_read_yet_is_left_alone() -> None:
     """A new leader knows no states: it must not mark every pod."""
     assert advance(build.pod("a"), build.pod("b", failed_scrapes=1)).mark is None
+
+
+@pytest.mark.parametrize(("is_ready", "generation"), [(True, 0), (False, 1)])
+def test_an_engine_that_does_not_answer_is_left_alone(is_ready: bool, generation: int) -> None:
+    silent = build.sidecar_state(generation).model_copy(update={"engine": None})
+    assert advance(build.pod("a", ready=is_ready, state=silent)).mark is None
 
 
 def test_a_mark_of_an_earlier_operator_counts_from_now() -> None:

@@ -9,6 +9,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from builders import observed as build
+from firsttoken_api.state import SidecarState
 from firsttoken_operator import metrics, scrape
 from firsttoken_operator.scrape import Scraper, Target
 
@@ -30,6 +31,7 @@ class Sidecars:
         self.generation = 1
         self.hits = 0
         self.port = 0
+        self.is_engine_silent = False
 
     async def state(self, request: web.Request) -> web.StreamResponse:
         self.hits += 1
@@ -42,7 +44,10 @@ class Sidecars:
             return web.Response(body=b" " * (scrape.LARGEST_BYTES + 1))
         if name == "slow":
             await asyncio.sleep(30)
-        return web.Response(text=build.sidecar_state(self.generation).model_dump_json())
+        state = build.sidecar_state(self.generation)
+        if self.is_engine_silent:
+            state = SidecarState()
+        return web.Response(text=state.model_dump_json())
 
     def url(self, target: Target) -> str:
         return f"http://127.0.0.1:{self.port}/{target.name}"
@@ -96,6 +101,23 @@ async def test_a_state_is_kept_and_reported_only_when_it_changes(sidecars: Sidec
         assert bench.changes == 2
 
 
+async def test_flags_in_force_outlive_a_moment_of_silence(sidecars: Sidecars) -> None:
+    async with aiohttp.ClientSession() as session:
+        bench = Bench(sidecars, session, "good")
+        await bench.scraper.read(bench.targets)
+        sidecars.is_engine_silent = True
+        for _ in range(2):
+            await bench.scraper.read(bench.targets)
+            known = bench.scraper.of("uid-good").state
+            assert known is not None
+            assert (known.engine, known.flags.generation) == (None, 1)
+        sidecars.is_engine_silent, sidecars.generation = False, 0
+        await bench.scraper.read(bench.targets)
+        restarted = bench.scraper.of("uid-good").state
+        assert restarted is not None
+        assert restarted.flags.generation == 0
+
+
 @pytest.mark.parametrize(
     ("name", "reason"), [("broken", "content"), ("error", "content"), ("large", "content")]
 )
@@ -116,6 +138,7 @@ async def test_silence_and_refused_connections_are_failures(
         bench = Bench(sidecars, session, "slow")
         await bench.scraper.read(bench.targets)
         assert bench.failures("timeout") == 1
+        monkeypatch.setattr(scrape, "TIMEOUT_S", 5.0)
         sidecars.port = 1
         await bench.scraper.read(bench.targets)
         assert bench.failures("connection") == 1
