@@ -121,6 +121,13 @@ def test_broken_folders_are_named(tmp_path):
         tokenizer.load(checkpoint.open_checkpoint(tmp_path))
 
 
+@pytest.mark.parametrize("content", ["{", "{}", '{"model": {}}', '{"model": {"type": "BPE", "vocab": 1}}'])
+def test_a_damaged_tokenizer_is_a_reason_and_not_a_traceback(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(errors.ModelUnreadable, match="tokenizer is damaged"):
+        tokenizer.load(checkpoint.open_checkpoint(tmp_path))
+
+
 @pytest.mark.model
 def test_the_packaged_model_reads_text_as_transformers_does():
     """With the digit split that transformers forgets when it builds this tokenizer from a .gguf."""

@@ -113,7 +113,12 @@ class TextModel:
 
 def load(source: checkpoint.Checkpoint) -> TextModel:
     """Read the tokenizer of a folder or a .gguf file. Raises `model.errors.ModelError` or OSError."""
-    return from_metadata(source.gguf) if source.gguf else from_folder(source.path)
+    try:
+        return from_metadata(source.gguf) if source.gguf else from_folder(source.path)
+    except (errors.ModelError, OSError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the library raises no narrower class for a damaged tokenizer
+        raise errors.ModelUnreadable(f"{source.path}: the tokenizer is damaged: {error}") from error
 
 
 def from_metadata(metadata: Metadata) -> TextModel:
@@ -168,9 +173,6 @@ def from_folder(folder: Path) -> TextModel:
     if not path.is_file():
         raise errors.ModelUnreadable(f"{folder} has no tokenizer.json")
     try:
-        # The library says what is wrong with a file only as a bare Exception, so damage is found here.
-        if "model" not in _read_json(path):
-            raise errors.ModelUnreadable(f"{path} is not a tokenizer")
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
         config = _read_json(folder / "tokenizer_config.json")
         sampling = _sampling_defaults(_read_json(folder / "generation_config.json"))
