@@ -117,7 +117,7 @@ def load(source: checkpoint.Checkpoint) -> TextModel:
         return from_metadata(source.gguf) if source.gguf else from_folder(source.path)
     except (errors.ModelError, OSError):
         raise
-    except Exception as error:  # noqa: BLE001 - the library raises no narrower class for a damaged tokenizer
+    except Exception as error:
         raise errors.ModelUnreadable(f"{source.path}: the tokenizer is damaged: {error}") from error
 
 
