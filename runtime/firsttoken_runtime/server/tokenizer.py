@@ -118,6 +118,7 @@ def load(source: checkpoint.Checkpoint) -> TextModel:
     except (errors.ModelError, OSError):
         raise
     except Exception as error:
+        # The library has no narrower class for a damaged tokenizer; nothing of it goes further than here.
         raise errors.ModelUnreadable(f"{source.path}: the tokenizer is damaged: {error}") from error
 
 
