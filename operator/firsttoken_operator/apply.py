@@ -12,7 +12,7 @@ from typing import Any
 
 from firsttoken_api import inference_service, names
 from firsttoken_api.status import InferenceServiceStatus
-from firsttoken_operator import client, election, kinds, manifests, metrics, plan, queue, status
+from firsttoken_operator import client, election, kinds, metrics, objects, plan, queue, status
 from firsttoken_operator.memory import Applied, Held, Memory
 from firsttoken_operator.observed import Bump, Child
 from firsttoken_operator.store import FOREIGN, POSTED, Store, controller_uid, is_posted
@@ -170,7 +170,7 @@ class Applier:
     ) -> None:
         kind = kinds.BY_NAME[body["kind"]]
         child: Child = (body["kind"], body["metadata"]["name"])
-        intent = manifests.digest(body, 16)
+        intent = objects.digest(body, 16)
         wanted = _with_intent(body, intent)
         current = self._store.get(kind, body["metadata"]["namespace"], body["metadata"]["name"])
         if current is None:
@@ -222,7 +222,7 @@ class Applier:
         metadata = body["metadata"]
         current = await self._api.get(kind, metadata["namespace"], metadata["name"])
         if controller_uid(current) == service.metadata.uid:
-            await self._apply(kind, body, manifests.digest(body, 16), current, memory)
+            await self._apply(kind, body, objects.digest(body, 16), current, memory)
             return
         raise _NameTakenError(f"{kind.name} {metadata['name']} exists and does not belong to this service")
 
@@ -347,7 +347,7 @@ def _key(action: plan.Action) -> str:
             return f"delete {uid}"
         case plan.Mark(pod, mark):
             return f"mark {pod.uid} {mark.text}"
-    return f"{type(action).__name__} {manifests.digest(action.body, 16)}"
+    return f"{type(action).__name__} {objects.digest(action.body, 16)}"
 
 
 def _with_intent(body: Object, intent: str) -> Object:

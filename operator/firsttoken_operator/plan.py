@@ -18,6 +18,7 @@ from firsttoken_operator import (
     kinds,
     manifests,
     resolution,
+    resolver_job,
     revisions,
     rollout,
     scaling,
@@ -272,7 +273,7 @@ def _deployments(observed: Observed, choice: revisions.Choice, replicas: dict[st
 
 def _resolver(observed: Observed, found: resolution.Resolution, images: settings.Images) -> Iterator[Action]:
     if found.create_job:
-        yield Create(manifests.resolver_job(observed.service, found.job_name, images))
+        yield Create(resolver_job.render(observed.service, found.job_name, images))
     if found.retry_job is not None:
         yield Delete(kinds.JOB, found.retry_job.name, found.retry_job.uid)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from firsttoken_api import inference_service, names, quantity, resolved
 from firsttoken_api.auto import AUTO
 from firsttoken_api.reasons import Reason
-from firsttoken_operator import manifests
+from firsttoken_operator import objects
 from firsttoken_operator.observed import Observed, Resolver
 
 RETRY_S = 300.0
@@ -41,12 +41,12 @@ def refresh_token(service: inference_service.InferenceService) -> str:
 def source_hash(service: inference_service.InferenceService) -> str:
     """Identifies what the resolver is asked for."""
     model = service.spec.model
-    return manifests.digest([model.source, model.revision])
+    return objects.digest([model.source, model.revision])
 
 
 def job_name(service: inference_service.InferenceService) -> str:
     model = service.spec.model
-    asked = manifests.digest([model.source, model.revision, refresh_token(service)])
+    asked = objects.digest([model.source, model.revision, refresh_token(service)])
     return names.resolver_job(service.metadata.name, asked)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firsttoken_api import duration, inference_service, resolved
-from firsttoken_operator import manifests, resolution, settings
+from firsttoken_operator import containers, objects, pods, resolution, settings
 from firsttoken_operator.observed import Observed, Revision
 
 Object = dict[str, Any]
@@ -65,19 +65,19 @@ def render(
     """The wanted revision. `found` must hold a model."""
     assert found.model is not None
     asked = intent(service, found.model)
-    neutral = manifests.pod_template(service, images, "")
+    neutral = pods.template(service, images, "")
     token = resolution.refresh_token(service)
-    name = manifests.digest([asked, neutral, token])
+    name = objects.digest([asked, neutral, token])
     return Rendering(
         name=name,
         intent=asked,
-        intent_hash=manifests.digest(asked, 16),
-        render_hash=manifests.digest(neutral, 16),
+        intent_hash=objects.digest(asked, 16),
+        render_hash=objects.digest(neutral, 16),
         refresh=token,
         source_hash=found.source_hash,
-        image=manifests.runtime_image(service, images),
+        image=containers.runtime_image(service, images),
         model=found.model,
-        template=manifests.pod_template(service, images, name),
+        template=pods.template(service, images, name),
     )
 
 

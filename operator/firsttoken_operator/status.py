@@ -25,7 +25,7 @@ from firsttoken_api.status import (
     Revisions,
     SloStatus,
 )
-from firsttoken_operator import manifests, plan, ttft
+from firsttoken_operator import objects, plan, ttft
 from firsttoken_operator.observed import Cause, Observed, Pod
 
 Object = dict[str, Any]
@@ -131,7 +131,7 @@ def unreadable(
 
 def selector(service: str) -> str:
     """The label selector of `/scale`, as text."""
-    return ",".join(f"{key}={value}" for key, value in manifests.serving_selector(service).items())
+    return ",".join(f"{key}={value}" for key, value in objects.serving_selector(service).items())
 
 
 def to_wire(status: InferenceServiceStatus) -> Object:

@@ -10,14 +10,14 @@ from builders import observed as build
 from builders.fake_api import FakeApi
 from builders.observed import NOW
 from firsttoken_api import names
-from firsttoken_operator import apply, client, election, kinds, manifests, metrics, plan
+from firsttoken_operator import apply, client, election, kinds, manifests, metrics, plan, pods, resolver_job
 from firsttoken_operator.memory import Memory
 from firsttoken_operator.observed import FlagsMark
 from firsttoken_operator.store import Store
 
 Object = dict[str, Any]
 SERVICE = build.service()
-TEMPLATE = manifests.pod_template(SERVICE, build.IMAGES, "abc")
+TEMPLATE = pods.template(SERVICE, build.IMAGES, "abc")
 
 
 class Bench:
@@ -271,9 +271,9 @@ async def test_an_object_is_deleted_once(bench: Bench) -> None:
 
 
 async def test_a_job_is_only_created(bench: Bench) -> None:
-    job = plan.Create(manifests.resolver_job(SERVICE, "j", build.IMAGES))
+    job = plan.Create(resolver_job.render(SERVICE, "j", build.IMAGES))
     await bench.run(job)
-    other = plan.Create(manifests.resolver_job(SERVICE, "j", build.OTHER_IMAGES))
+    other = plan.Create(resolver_job.render(SERVICE, "j", build.OTHER_IMAGES))
     await bench.run(other)
     assert bench.api.writes() == ["create Job/j"]
 

@@ -9,7 +9,7 @@ from builders import observed as build
 from builders.observed import NOW
 from firsttoken_api import names
 from firsttoken_api.reasons import Reason
-from firsttoken_operator import flags, gather, kinds, manifests, revisions, scrape
+from firsttoken_operator import flags, gather, kinds, manifests, resolver_job, revisions, scrape
 from firsttoken_operator.memory import Memory
 from firsttoken_operator.observed import FlagsMark, Observed, parse_mark
 from firsttoken_operator.store import Store
@@ -185,7 +185,7 @@ def test_flags_documents_also_after_a_hand_edit() -> None:
 
 def test_a_resolver_and_its_answer() -> None:
     world = World()
-    job = world.put(manifests.resolver_job(SERVICE, "chat-resolve-1", build.IMAGES), "uid-job")
+    job = world.put(resolver_job.render(SERVICE, "chat-resolve-1", build.IMAGES), "uid-job")
     (seen,) = world.gather().resolvers
     assert (seen.answer, seen.finished_s, seen.cause) == (None, None, None)
     world.events["uid-job"] = [
@@ -210,7 +210,7 @@ def test_a_resolver_and_its_answer() -> None:
 
 def test_nonsense_in_a_termination_message_is_no_answer() -> None:
     world = World()
-    job = world.put(manifests.resolver_job(SERVICE, "chat-resolve-1", build.IMAGES), "uid-job")
+    job = world.put(resolver_job.render(SERVICE, "chat-resolve-1", build.IMAGES), "uid-job")
     ended = {"exitCode": 1, "message": "Traceback", "finishedAt": "2027-01-15T08:00:09Z"}
     world.owned(
         job,

@@ -1,0 +1,95 @@
+"""The engine's and the sidecar's containers: the parts that others rely on."""
+
+from typing import Any
+
+import pytest
+
+from builders import observed as build
+from firsttoken_api import names
+from firsttoken_operator import pods
+
+Object = dict[str, Any]
+
+
+def template(**spec: Any) -> Object:
+    return pods.template(build.service(**spec), build.IMAGES, "abc")
+
+
+def engine(pod: Object) -> Object:
+    (container,) = pod["spec"]["containers"]
+    assert container["name"] == names.ENGINE_CONTAINER
+    return dict(container)
+
+
+def sidecar(pod: Object) -> Object:
+    (container,) = pod["spec"]["initContainers"]
+    return dict(container)
+
+
+def test_the_sidecar_is_native_and_the_only_way_in() -> None:
+    pod = template()
+    assert sidecar(pod)["restartPolicy"] == "Always"
+    assert [port["name"] for port in sidecar(pod)["ports"]] == [names.HTTP_PORT_NAME, names.OPS_PORT_NAME]
+    assert "ports" not in engine(pod)
+    assert "--host=127.0.0.1" in engine(pod)["args"]
+    assert "readinessProbe" in sidecar(pod)
+    assert "startupProbe" not in sidecar(pod)
+
+
+def test_a_variable_is_named_once_and_the_users_value_wins() -> None:
+    pod = template(runtime={"device": "cpu", "env": [{"name": "HOME", "value": "/scratch"}]})
+    assert engine(pod)["env"] == [{"name": "HOME", "value": "/scratch"}]
+    assert engine(template())["env"] == [{"name": "HOME", "value": "/tmp"}]
+
+
+def test_the_cold_settings_are_the_engine_s_arguments() -> None:
+    pod = template(
+        runtime={
+            "device": "cpu",
+            "dtype": "float32",
+            "maxModelLen": 1024,
+            "maxNumSeqs": 4,
+            "extraArgs": ["--threads=2"],
+            "env": [{"name": "OMP_NUM_THREADS", "value": "2"}],
+        }
+    )
+    arguments = engine(pod)["args"]
+    assert arguments[:2] == ["serve", "/models/smollm2.gguf"]
+    assert {"--dtype=float32", "--max-model-len=1024", "--max-num-seqs=4", "--served-name=chat"} <= set(
+        arguments
+    )
+    assert arguments[-1] == "--threads=2"
+    assert {"name": "OMP_NUM_THREADS", "value": "2"} in engine(pod)["env"]
+
+
+def test_a_container_that_is_only_slow_is_not_restarted() -> None:
+    """The kubelet of a busy node waits at least half a minute, and ten seconds for each answer."""
+    pod = template()
+    for container in (engine(pod), sidecar(pod)):
+        probe = container["livenessProbe"]
+        assert probe["failureThreshold"] * probe["periodSeconds"] >= 30
+        assert probe["timeoutSeconds"] >= 10
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("400m", 1), ("1", 1), ("1500m", 2), ("4", 4)])
+def test_the_engine_computes_on_as_many_threads_as_it_asks_cpus(cpu: str, threads: int) -> None:
+    pod = template(resources={"cpu": cpu, "memory": "2Gi"})
+    assert f"--threads={threads}" in engine(pod)["args"]
+
+
+def test_threads_follow_the_cpu_request_in_whole_cores() -> None:
+    for cpu, threads in (("400m", 1), ("1", 1), ("1500m", 2), ("2.5", 3), ("8", 8)):
+        arguments = engine(template(resources={"cpu": cpu, "memory": "2Gi"}))["args"]
+        assert f"--threads={threads}" in arguments
+
+
+def test_gpus_are_asked_for_by_the_resource_s_name() -> None:
+    pod = template(
+        runtime={"device": "auto"},
+        resources={"gpuResource": "firsttoken.test/gpu", "gpus": 1, "cpu": "2", "memory": "8Gi"},
+    )
+    resources = engine(pod)["resources"]
+    assert resources["limits"] == {"memory": "8Gi", "firsttoken.test/gpu": "1"}
+    assert resources["requests"]["cpu"] == "2"
+    assert "cpu" not in resources["limits"]
+    assert set(engine(template())["resources"]["limits"]) == {"memory"}
