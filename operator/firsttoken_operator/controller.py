@@ -20,6 +20,7 @@ from firsttoken_operator import (
     queue,
     scrape,
     settings,
+    slo,
     status,
 )
 from firsttoken_operator.memory import Memory
@@ -101,9 +102,9 @@ class Controller:
             again = self._gather(key, memory, now)
             if isinstance(again, Observed):
                 observed = again
-        slo = await self._report(observed, decided, outcome, memory, now)
-        if slo.again_after_s is not None:
-            waits_s.append(slo.again_after_s)
+        measured = await self._report(observed, decided, outcome, memory, now)
+        if measured.again_after_s is not None:
+            waits_s.append(measured.again_after_s)
 
         if outcome.again_s is not None:
             waits_s.append(outcome.again_s - now)
@@ -185,17 +186,19 @@ class Controller:
         outcome: apply.Outcome,
         memory: Memory,
         now: float,
-    ) -> status.Slo:
-        current, slo = status.build(observed, decided, tuple(outcome.conflicts), tuple(outcome.refusals), now)
+    ) -> slo.Slo:
+        current, measured = status.build(
+            observed, decided, tuple(outcome.conflicts), tuple(outcome.refusals), now
+        )
         metadata = observed.service.metadata
         await self._applier.write_status(
             metadata.namespace, metadata.name, metadata.uid, observed.previous, current
         )
-        if slo.is_news:
+        if measured.is_news:
             memory.slo_written_s = now
-        if slo.was_looked_at:
+        if measured.was_looked_at:
             memory.traffic_at_slo = observed.traffic()
-        return slo
+        return measured
 
     async def _report_unreadable(self, found: gather.Unreadable, now: float) -> None:
         current = status.unreadable(found.previous, found.generation, found.name, found.message, now)
