@@ -8,10 +8,10 @@ from firsttoken_api import errors
 from firsttoken_runtime.server import http, prompt, sampling
 from firsttoken_runtime.server.answer import Answer
 from firsttoken_runtime.server.detokenizer import Detokenizer
-from firsttoken_runtime.server.engine_client import Sequence
 from firsttoken_runtime.server.metrics import RequestTimer
 from firsttoken_runtime.server.openai_models import ChatRequest, CompletionRequest, parse
 from firsttoken_runtime.server.replies import ChatReply, CompletionReply, Reply
+from firsttoken_runtime.server.sequences import Sequence
 from firsttoken_runtime.server.service import Service
 from firsttoken_runtime.server.stream import EventStream
 

@@ -15,9 +15,9 @@ from aiohttp import web
 from firsttoken_api import errors
 from firsttoken_runtime import core
 from firsttoken_runtime.server.answer import Answer
-from firsttoken_runtime.server.engine_client import Sequence
 from firsttoken_runtime.server.metrics import RequestTimer
 from firsttoken_runtime.server.replies import Reply
+from firsttoken_runtime.server.sequences import Sequence
 
 KEEP_ALIVE_S = 10.0
 HEADERS = {

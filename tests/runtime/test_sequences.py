@@ -1,0 +1,88 @@
+"""Each request gets its own tokens; clients that leave or do not read cost nobody else anything."""
+
+import asyncio
+import json
+import socket
+
+import aiohttp
+import pytest
+
+from firsttoken_runtime.server import sequences
+from runtime.fake_engine import Script
+from runtime.serving import serving, until
+
+COMPLETIONS = "/v1/completions"
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_a_client_that_leaves_frees_its_sequence(is_stream):
+    async with serving(Script(token_s=0.02)) as served:
+        body = {"prompt": "abc", "max_tokens": 190, "stream": is_stream}
+
+        async def ask() -> None:
+            async with served.session.post(f"{served.url}{COMPLETIONS}", json=body) as response:
+                await response.read()
+
+        request = asyncio.create_task(ask())
+        await until(served.is_busy)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        await until(served.is_idle, 1.0)
+        assert served.service.client.open_sequences == 0
+        text = served.service.metrics.exposition(served.service.state()).decode()
+        assert 'finished_reason="abort",model_name="fake"} 1.0' in text
+
+
+async def test_a_client_that_does_not_read_is_cut_off_and_others_are_not(monkeypatch):
+    monkeypatch.setattr(sequences, "CLIENT_BUFFER_TOKENS", 50)
+    async with serving(Script(max_model_len=10**6, kv_blocks=10**5, token_s=0.0002)) as served:
+        port = int(served.url.rpartition(":")[2])
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", port))
+        body = json.dumps({"prompt": "abc", "max_tokens": 900_000, "stream": True}).encode()
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        raw.sendall(head.encode() + body)
+
+        async def is_open() -> bool:
+            return served.service.client.open_sequences == 1
+
+        async def is_cut() -> bool:
+            return served.service.client.open_sequences == 0
+
+        await until(is_open)
+        status, _ = await served.post(COMPLETIONS, {"prompt": "abc", "max_tokens": 40})
+        assert status == 200
+        await until(is_cut, 20.0)
+        await until(served.is_idle)
+        raw.close()
+
+
+async def test_a_storm_of_leaving_clients_leaves_nothing_behind():
+    async with serving(Script(token_s=0.002)) as served:
+
+        async def one(index: int) -> None:
+            body = {"prompt": "abc", "max_tokens": 150, "stream": index % 2 == 0}
+            timeout = aiohttp.ClientTimeout(total=0.05 + 0.01 * (index % 7))
+            try:
+                async with served.session.post(
+                    f"{served.url}{COMPLETIONS}", json=body, timeout=timeout
+                ) as response:
+                    await response.read()
+            except TimeoutError:
+                pass
+
+        await asyncio.gather(*(one(index) for index in range(40)))
+        await until(served.is_idle)
+        assert served.service.client.open_sequences == 0
+        assert (await served.post(COMPLETIONS, {"prompt": "abc", "max_tokens": 3}))[0] == 200
+
+
+async def test_tokens_of_concurrent_requests_do_not_mix():
+    async with serving() as served:
+        texts = [f"<{index:03}>" for index in range(30)]
+        answers = await asyncio.gather(
+            *(served.post(COMPLETIONS, {"prompt": text, "max_tokens": 50}) for text in texts)
+        )
+        for text, (status, body) in zip(texts, answers, strict=True):
+            assert (status, body["choices"][0]["text"]) == (200, text * 10)
