@@ -4,7 +4,6 @@ The models are the one source. The chart carries the same bytes, because Helm ca
 inside a chart.
 """
 
-import argparse
 import functools
 import inspect
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from firsttoken_api import names, structural
+from firsttoken_api import generated, names, structural
 from firsttoken_api.inference_service import InferenceService, InferenceServiceSpec
 from firsttoken_api.regression_eval import RegressionEval, RegressionEvalSpec, RegressionEvalStatus
 from firsttoken_api.status import InferenceServiceStatus
@@ -168,18 +167,7 @@ def targets(root: Path) -> dict[Path, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """0: written, or nothing to write. 1: with `--check`, a file differs."""
-    parser = argparse.ArgumentParser(prog="python -m firsttoken_api.crd", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
-    parser.add_argument("--root", type=Path, default=Path(), help="the repository (default: here)")
-    options = parser.parse_args(arguments)
-    wanted = targets(options.root)
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
-    for path in stale:
-        if not options.check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(wanted[path])
-        sys.stderr.write(f"{path}: {'differs' if options.check else 'written'}\n")
-    return 1 if stale and options.check else 0
+    return generated.main("firsttoken_api.crd", __doc__, targets, arguments)
 
 
 if __name__ == "__main__":
