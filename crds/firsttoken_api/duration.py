@@ -5,12 +5,9 @@ Text on the wire because floats do not survive every client, and because CEL's `
 
 import re
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import core_schema
 
 from firsttoken_api import cel
+from firsttoken_api.bounded_text import BoundedText
 
 PATTERN = r"^([0-9]{1,6}(ms|s|m|h)){1,4}$"
 MAX_LENGTH = 20
@@ -31,15 +28,14 @@ def to_seconds(text: str) -> float:
 
 
 @dataclass(frozen=True)
-class Within:
-    """Type annotation: `Annotated[str, duration.Within("spec.drain.timeout", "0s", "1h")]`.
+class Within(BoundedText):
+    """Type annotation: `Annotated[str, duration.Within("spec.drain.timeout", "0s", "1h")]`."""
 
-    The message names the field and the bounds, in the API server and here.
-    """
+    pattern = PATTERN
+    max_length = MAX_LENGTH
 
-    field: str
-    minimum: str
-    maximum: str
+    def parse(self, text: str) -> int:
+        return to_milliseconds(text)
 
     @property
     def rule(self) -> cel.Rule:
@@ -48,22 +44,3 @@ class Within:
             f" && duration(self) <= duration('{self.maximum}')",
             f"{self.field} must be a duration from {self.minimum} to {self.maximum} (ms, s, m, h)",
         )
-
-    def check(self, text: str) -> str:
-        low, high = to_milliseconds(self.minimum), to_milliseconds(self.maximum)
-        self.rule.check(bool(re.fullmatch(PATTERN, text)) and low <= to_milliseconds(text) <= high)
-        return text
-
-    def __get_pydantic_core_schema__(
-        self, source: type[Any], handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {
-            **handler(schema),
-            "maxLength": MAX_LENGTH,
-            **cel.rules(self.rule),
-        }

@@ -6,12 +6,10 @@ Only the part of the grammar that people use for these two, so that one pattern 
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
-
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import core_schema
+from typing import ClassVar
 
 from firsttoken_api import cel
+from firsttoken_api.bounded_text import BoundedText
 
 BYTES_PATTERN = r"^[0-9]{1,15}([.][0-9]{1,3})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 CPU_PATTERN = r"^([0-9]{1,4}([.][0-9]{1,3})?|[0-9]{1,7}m)$"
@@ -51,16 +49,9 @@ def from_bytes(amount: int) -> str:
 
 
 @dataclass(frozen=True)
-class _Within:
-    field: str
-    minimum: str
-    maximum: str
-
-    pattern = ""
-    units = ""
-
-    def parse(self, text: str) -> int:
-        raise NotImplementedError
+class _Within(BoundedText):
+    units: ClassVar[str]
+    max_length = MAX_LENGTH
 
     @property
     def rule(self) -> cel.Rule:
@@ -69,25 +60,6 @@ class _Within:
             f" && quantity(self).compareTo(quantity('{self.maximum}')) <= 0",
             f"{self.field} must be a quantity from {self.minimum} to {self.maximum} in {self.units}",
         )
-
-    def check(self, text: str) -> str:
-        low, high = self.parse(self.minimum), self.parse(self.maximum)
-        self.rule.check(bool(re.fullmatch(self.pattern, text)) and low <= self.parse(text) <= high)
-        return text
-
-    def __get_pydantic_core_schema__(
-        self, source: type[Any], handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {
-            **handler(schema),
-            "maxLength": MAX_LENGTH,
-            **cel.rules(self.rule),
-        }
 
 
 @dataclass(frozen=True)
