@@ -128,6 +128,11 @@ def test_a_damaged_tokenizer_is_a_reason_and_not_a_traceback(tmp_path, content):
         tokenizer.load(checkpoint.open_checkpoint(tmp_path))
 
 
+def test_merges_outside_the_vocabulary_are_a_reason_and_not_a_traceback():
+    with pytest.raises(errors.ModelUnreadable, match="tokenizer is damaged"):
+        tokenizer.from_metadata(_metadata(merges=["1 2", "nowhere found"]))
+
+
 @pytest.mark.model
 def test_the_packaged_model_reads_text_as_transformers_does():
     """With the digit split that transformers forgets when it builds this tokenizer from a .gguf."""

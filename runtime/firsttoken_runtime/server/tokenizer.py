@@ -8,6 +8,8 @@ is an error that says what to do.
 import json
 import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -113,13 +115,16 @@ class TextModel:
 
 def load(source: checkpoint.Checkpoint) -> TextModel:
     """Read the tokenizer of a folder or a .gguf file. Raises `model.errors.ModelError` or OSError."""
+    return from_metadata(source.gguf) if source.gguf else from_folder(source.path)
+
+
+@contextmanager
+def _built_by_the_library() -> Iterator[None]:
+    """Maps what the tokenizers library says of damaged input, for which it has only Exception itself."""
     try:
-        return from_metadata(source.gguf) if source.gguf else from_folder(source.path)
-    except (errors.ModelError, OSError):
-        raise
+        yield
     except Exception as error:
-        # The library has no narrower class for a damaged tokenizer; nothing of it goes further than here.
-        raise errors.ModelUnreadable(f"{source.path}: the tokenizer is damaged: {error}") from error
+        raise errors.ModelUnreadable(f"the tokenizer is damaged: {error}") from error
 
 
 def from_metadata(metadata: Metadata) -> TextModel:
@@ -138,14 +143,10 @@ def from_metadata(metadata: Metadata) -> TextModel:
     tokens: list[str] = metadata.get("tokenizer.ggml.tokens", [])
     types: list[int] = metadata.get("tokenizer.ggml.token_type", [])
     merges = [tuple(merge.split(" ", 1)) for merge in metadata.get("tokenizer.ggml.merges", [])]
-    tokenizer = tokenizers.Tokenizer(
-        models.BPE(
-            {token: index for index, token in enumerate(tokens)},
-            merges,
-            fuse_unk=False,
-            ignore_merges=split in LLAMA_3,
-        )
-    )
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    with _built_by_the_library():
+        bpe = models.BPE(vocabulary, merges, fuse_unk=False, ignore_merges=split in LLAMA_3)
+    tokenizer = tokenizers.Tokenizer(bpe)
     if split == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = SPLITS[split]()
@@ -173,8 +174,9 @@ def from_folder(folder: Path) -> TextModel:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise errors.ModelUnreadable(f"{folder} has no tokenizer.json")
-    try:
+    with _built_by_the_library():
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    try:
         config = _read_json(folder / "tokenizer_config.json")
         sampling = _sampling_defaults(_read_json(folder / "generation_config.json"))
     except ValueError as error:
