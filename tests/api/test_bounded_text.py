@@ -1,4 +1,4 @@
-"""How a bounded text enters pydantic and the schema; what bounds mean is tested with durations and quantities."""
+"""How a bounded text enters pydantic and the schema; the bounds themselves are tested by each kind."""
 
 from typing import Annotated
 
