@@ -3,7 +3,7 @@
 import json
 
 from e2e.support import clients
-from e2e.support.kube import OPERATOR_NAMESPACE, Kubectl, Object, helm
+from e2e.support.kube import OPERATOR_NAMESPACE, Kubectl, Object, helm, wait_for
 
 
 def test_the_chart_is_what_runs() -> None:
@@ -24,6 +24,12 @@ def test_the_model_answers_through_the_service(chat: Object) -> None:
 
 
 def test_get_shows_the_columns(chat: Object, kubectl: Kubectl) -> None:
+    # The operator reads the replicas every 5 s, so the last answers show a little later.
+    wait_for(
+        "a measured P95",
+        lambda: kubectl.get("infsvc", "chat")["status"].get("slo", {}).get("ttftP95"),
+        timeout_s=20,
+    )
     header, row = kubectl.run("get", "infsvc", "chat").splitlines()
     assert header.split() == ["NAME", "READY", "REPLICAS", "TTFT-P95", "SLO", "FLAGS", "AGE"]
     cells = row.split()
