@@ -31,6 +31,28 @@ class Objective(BaseModel):
 
     ttft_p95_s: float = Field(gt=0)
     window_s: float = Field(default=300.0, gt=0)
+    tpot_p95_s: float | None = Field(default=None, gt=0)
+
+
+class ClassSettings(BaseModel):
+    """A class of requests. Larger priority = more urgent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    priority: int = 0
+    ttft_p99_s: float = Field(gt=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+
+
+class RouteSettings(BaseModel):
+    """A named kind of requests."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    request_class: str | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
 
 
 class HotSettings(BaseModel):
@@ -42,6 +64,10 @@ class HotSettings(BaseModel):
     generation: int = Field(ge=1)
     flags: tuple[EffectiveFlag, ...]
     objective: Objective
+    classes: tuple[ClassSettings, ...] = ()
+    """Empty: one class without a name, with the objective of the service."""
+    default_class: str = ""
+    routes: tuple[RouteSettings, ...] = ()
     hash: str = ""
 
     @model_validator(mode="after")
@@ -51,8 +77,13 @@ class HotSettings(BaseModel):
         return self
 
     def content_hash(self) -> str:
-        """Hash of flags and objective; equal content has an equal hash whatever its generation."""
+        """Hash of everything but the generation. What is left at its default is left out of it, so that a
+        document that does not use a newer field has the hash that older pods compute."""
         content = self.model_dump(mode="json", include={"flags", "objective"})
+        if self.objective.tpot_p95_s is None:
+            del content["objective"]["tpot_p95_s"]
+        newer = {"classes", "default_class", "routes"}
+        content |= self.model_dump(mode="json", include=newer, exclude_defaults=True)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def sealed(self) -> Self:

@@ -11,6 +11,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How the tokens of one sequence are chosen. Validated by the server, trusted by the engine."""
 
     max_tokens: int
+    """0 only with `prompt_logprobs`: the prompt is scored and nothing is generated."""
     temperature: float = 1.0
     """0 = greedy."""
     top_k: int = 0
@@ -19,6 +20,20 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     min_p: float = 0.0
     seed: int = 0
     """Key of the Philox stream; the server draws one when the client names none."""
+    choice: int = 0
+    """Which of the n answers to one prompt this is: part of the Philox counter."""
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    """Both count tokens of the output only."""
+    repetition_penalty: float = 1.0
+    """Counts prompt and output."""
+    logit_bias: dict[int, float] = {}
+    logprobs: int | None = None
+    """None = off; else so many likeliest alternatives beside the chosen token."""
+    prompt_logprobs: int | None = None
+    """The same for every prompt token; such a request never reads cached KV."""
+    grammar: str = ""
+    """A grammar that the output must follow, checked by the server; "" = free text."""
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     min_tokens: int = 0
@@ -32,6 +47,12 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     sampling: SamplingParams
     arrival_s: float
     """Monotonic clock of this machine, shared by both processes."""
+    request_class: str = ""
+    """A class of the hot settings in force; "" = the default class."""
+    priority: int = 0
+    """Orders inside the class, lower first (vLLM's parameter)."""
+    expected_output_tokens: int | None = None
+    """What the client asked for as `max_tokens`; None = it did not say."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -70,6 +91,30 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     flags_enabled: tuple[str, ...]
 
 
+class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Natural logarithms of the probabilities of one token and of the likeliest ones at its place."""
+
+    logprob: float
+    rank: int
+    """1 = the likeliest."""
+    top_ids: list[int] = []
+    top_logprobs: list[float] = []
+    """Falling, ties by lower id."""
+
+
+class FirstTokenTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """When a sequence passed each stage before its first token, on the monotonic clock."""
+
+    queued_s: float
+    """The engine took it from the socket."""
+    scheduled_s: float
+    """It was first given tokens."""
+    prefilled_s: float
+    """The forward pass of its last prompt token ended."""
+    sampled_s: float
+    """Its first token was chosen."""
+
+
 class Token(msgspec.Struct, frozen=True, kw_only=True):
     """One new token of one sequence."""
 
@@ -78,8 +123,19 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str = ""
     """"" while it goes on; `stop` (EOS or stop id, which is then this token) or `length`."""
     cached_tokens: int = 0
-    scheduled_at_s: float = 0.0
-    """With the first token: when the sequence was first scheduled, on the monotonic clock; else 0."""
+    times: FirstTokenTimes | None = None
+    """With the first token only."""
+    logprobs: TokenLogprobs | None = None
+    """When the request asked for them."""
+
+
+class PromptScores(msgspec.Struct, frozen=True, kw_only=True):
+    """Logprobs of a whole prompt, before or with its first token; the first token has none."""
+
+    sequence_id: int
+    scores: list[TokenLogprobs | None]
+    finish_reason: str = ""
+    """`length` when nothing is generated after it (max_tokens 0), else ""."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +155,24 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     blocks_total: int
     block_size_tokens: int
     preemptions_total: int
+    waiting_by_class: dict[str, int] = {}
+    live_slots: int = 0
+    """Slots that hold the KV of a token."""
+    allocated_slots: int = 0
+    """Slots of all blocks that sequences hold."""
+    needed_slots: int = 0
+    """Of those, slots that a known token (prompt and output so far) has or will have."""
+    kv_live_slot_seconds_total: float = 0.0
+    kv_needed_slot_seconds_total: float = 0.0
+    kv_allocated_slot_seconds_total: float = 0.0
+    """The three above, integrated over the time in which at least one request waited: KV memory use is
+    live / allocated, internal waste is 1 - needed / allocated."""
+    prefill_tokens_per_s: float = 0.0
+    """Measured; 0 = not known yet."""
+    tpot_p95_s: float = 0.0
+    """Of the last 30 s; 0 = nothing was generated."""
+    lengths_by_class: dict[str, float] = {}
+    """Median output length of each class, where one is known."""
 
 
 class StepOutput(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
@@ -108,6 +182,7 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     tokens: list[Token]
     failures: list[Failure]
     stats: Stats
+    prompts: list[PromptScores] = []
 
 
 class FlagsApplied(msgspec.Struct, frozen=True, kw_only=True, tag="flags_applied"):
@@ -146,3 +221,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     block_size_tokens: int = 16
     kv_blocks: int | None = None
     threads: int | None = None
+    prefill_priority: str = "normal"
+    """`low`: prompts are computed only in steps without decodes."""
+    batch_invariant: bool = False
+    """The numbers of a row do not depend on which other rows share its step."""

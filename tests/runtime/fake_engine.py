@@ -40,7 +40,8 @@ class _Running:
         self.submit = submit
         self.script = [token for token in submit.prompt_token_ids if token != WAIT]
         self.produced = 0
-        self.scheduled_at_s = time.monotonic()
+        now = time.monotonic()
+        self.times = core.FirstTokenTimes(queued_s=now, scheduled_s=now, prefilled_s=now, sampled_s=now)
 
     def next_token(self) -> core.Token:
         token_id = self.script[self.produced % len(self.script)]
@@ -55,7 +56,7 @@ class _Running:
             sequence_id=self.submit.sequence_id,
             token_id=token_id,
             finish_reason=reason,
-            scheduled_at_s=self.scheduled_at_s if self.produced == 1 else 0.0,
+            times=self.times if self.produced == 1 else None,
         )
 
 

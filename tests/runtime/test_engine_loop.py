@@ -236,7 +236,10 @@ def test_the_first_token_says_when_its_sequence_was_first_scheduled(folder: Path
             assert isinstance(message, core.StepOutput)
             tokens += message.tokens
         engine.mailbox.outbox.clear()
-    times = {one: [token.scheduled_at_s for token in tokens if token.sequence_id == one] for one in ids}
+    times = {
+        one: [token.times.scheduled_s if token.times else 0.0 for token in tokens if token.sequence_id == one]
+        for one in ids
+    }
     assert all(first > 0 and second == 0 for first, second in times.values())
     assert times[ids[0]][0] < times[ids[1]][0]
 

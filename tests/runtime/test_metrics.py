@@ -18,7 +18,9 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 def _token(scheduled_at_s: float = 0.0) -> core.Token:
-    return core.Token(sequence_id=1, token_id=1, scheduled_at_s=scheduled_at_s)
+    s = scheduled_at_s
+    times = core.FirstTokenTimes(queued_s=s, scheduled_s=s, prefilled_s=s, sampled_s=s) if s else None
+    return core.Token(sequence_id=1, token_id=1, times=times)
 
 
 def test_the_times_of_a_request():

@@ -41,10 +41,10 @@ def tokens_of(step: ScheduledStep, token_id: int = 1) -> dict[int, int]:
 
 def run_step(one: scheduling.Scheduler) -> tuple[ScheduledStep, list[core.Token]]:
     running = set(one.running_ids())
-    step = one.schedule()
+    step = one.schedule(0.0)
     check_step(one, step)
     assert not step.preempted or one.running_ids() <= running, "admission in a step that preempted"
-    tokens = one.commit(step, tokens_of(step))
+    tokens = one.commit(step, tokens_of(step), 0.0).tokens
     one.check_integrity()
     return step, tokens
 
@@ -244,9 +244,9 @@ def test_a_stop_id_ends_a_sequence_but_not_before_min_tokens() -> None:
 def test_an_abort_between_schedule_and_commit_is_passed_over() -> None:
     one = scheduler()
     one.submit(sequence(1))
-    step = one.schedule()
+    step = one.schedule(0.0)
     one.abort(1)
-    assert one.commit(step, tokens_of(step)) == []
+    assert one.commit(step, tokens_of(step), 0.0).tokens == []
     one.check_integrity()
     assert one.pool.num_free == one.pool.num_blocks
     one.abort(1)

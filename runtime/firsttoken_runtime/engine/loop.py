@@ -59,8 +59,8 @@ class Loop:
         self.publish(tokens)
 
     def schedule(self) -> ScheduledStep:
-        step = self.scheduler.schedule()
         now = time.monotonic()
+        step = self.scheduler.schedule(now)
         for work in step.prefills:
             work.sequence.note_scheduled(now)
         return step
@@ -70,10 +70,15 @@ class Loop:
         if not step.work:
             return None
         try:
-            return self._engine.runner.execute(step, self.scheduler.pool.block_size_tokens)
+            logits = self._engine.runner.execute(step, self.scheduler.pool.block_size_tokens)
         except _FAILED_ALLOCATION as error:
             self._fail_step(step, error)
             return None
+        now = time.monotonic()
+        for work in step.prefills:
+            if work.samples:
+                work.sequence.note_prefilled(now)
+        return logits
 
     def sample(self, step: ScheduledStep, logits: torch.Tensor | None) -> list[core.Token]:
         if logits is None:
@@ -85,7 +90,7 @@ class Loop:
             return []
         for sequence_id in sampled.not_finite:
             self._fail(sequence_id, "the model's output was not finite (NaN or infinity)")
-        return self.scheduler.commit(step, sampled.tokens)
+        return self.scheduler.commit(step, sampled.tokens, time.monotonic()).tokens
 
     def publish(self, tokens: list[core.Token]) -> None:
         """Never blocks. A congested mailbox gets no empty heartbeats on top."""
@@ -124,6 +129,7 @@ class Loop:
             message.arrival_s,
             # A model's own files may name an EOS id that its vocabulary does not have.
             frozenset(token_id for token_id in stop_ids if 0 <= token_id < vocabulary_size),
+            queued_at_s=time.monotonic(),
         )
         try:
             self.scheduler.submit(sequence)

@@ -98,11 +98,18 @@ class Decoder:
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
 
-    def __call__(self, step: StepInput, cache: torch.Tensor) -> torch.Tensor:
-        """cache: [layers, 2, slots, KV heads, D], written in place -> logits [R, V] fp32."""
+    def hidden(self, step: StepInput, cache: torch.Tensor) -> torch.Tensor:
+        """cache: [layers, 2, slots, KV heads, D], written in place -> [T, H] before the final norm."""
         hidden = functional.embedding(step.token_ids, self.embedding)  # [T, H]
         cos, sin = rope.cos_sin(step.positions, self.inverse_frequencies, self.dtype)
         for block, cache_layer in zip(self.blocks, cache, strict=True):
             hidden = block(hidden, cos, sin, cache_layer, step)
-        wanted = hidden.index_select(0, step.logit_rows)  # [R, H]
-        return self.head(rmsnorm.rmsnorm(wanted, self.final_norm, self.config.rms_norm_eps)).float()
+        return hidden
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Rows of `hidden` [R, H] -> [R, V] fp32."""
+        return self.head(rmsnorm.rmsnorm(hidden, self.final_norm, self.config.rms_norm_eps)).float()
+
+    def __call__(self, step: StepInput, cache: torch.Tensor) -> torch.Tensor:
+        """Logits [R, V] fp32 of `step.logit_rows`."""
+        return self.logits(self.hidden(step, cache).index_select(0, step.logit_rows))

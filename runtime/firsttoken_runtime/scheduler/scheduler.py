@@ -21,7 +21,7 @@ from firsttoken_runtime import core
 from firsttoken_runtime.cache import blocks
 from firsttoken_runtime.scheduler import admission, queue
 from firsttoken_runtime.scheduler import limits as scheduler_limits
-from firsttoken_runtime.scheduler.sequence import ScheduledStep, Sequence, Work
+from firsttoken_runtime.scheduler.sequence import Committed, ScheduledStep, Sequence, Work
 
 
 class NeverFits(Exception):  # noqa: N818
@@ -63,8 +63,8 @@ class Scheduler:
     def running_ids(self) -> Set[int]:
         return self._running.keys()
 
-    def schedule(self) -> ScheduledStep:
-        """Decide the next step; its tokens count as computed only at `commit`."""
+    def schedule(self, now: float) -> ScheduledStep:
+        """Decide the next step; its tokens count as computed only at `commit`. `now`: monotonic clock."""
         self._step_number += 1
         if not self.limits.continuous_batching and not self._running:
             self._admit_batch()
@@ -100,7 +100,7 @@ class Scheduler:
             budget -= self._add_prefill(prefills, waiting, budget, share)
         return ScheduledStep(self._step_number, tuple(decodes), tuple(prefills), tuple(preempted))
 
-    def commit(self, step: ScheduledStep, sampled: Mapping[int, int]) -> list[core.Token]:
+    def commit(self, step: ScheduledStep, sampled: Mapping[int, int], now: float) -> Committed:
         """Take the results of a step.  sampled: sequence id -> its new token, for all work that samples.
 
         Sequences that were aborted meanwhile are passed over. Finished ones are forgotten.
@@ -123,10 +123,10 @@ class Scheduler:
                     sequence_id=sequence.sequence_id,
                     token_id=token_id,
                     finish_reason=finish_reason,
-                    scheduled_at_s=sequence.scheduled_at_s if sequence.num_output_tokens == 1 else 0.0,
+                    times=sequence.first_token_times(now) if sequence.num_output_tokens == 1 else None,
                 )
             )
-        return tokens
+        return Committed(tokens, [])
 
     def switch(self, limits: scheduler_limits.Limits, pool: blocks.Pool | None = None) -> None:
         """Change limits at a step boundary. With another pool all that run are computed again."""

@@ -15,6 +15,7 @@ class Sequence:
         sampling: core.SamplingParams,
         arrival_s: float,
         stop_ids: frozenset[int] = frozenset(),
+        queued_at_s: float = 0.0,
     ) -> None:
         self.sequence_id = sequence_id
         self.sampling = sampling
@@ -28,12 +29,26 @@ class Sequence:
         """Tokens whose KV is in the cache."""
         self.block_table: list[int] = []
         self.preemptions = 0
+        self.queued_at_s = queued_at_s or arrival_s
         self.scheduled_at_s = 0.0
         """When it was first given tokens; 0 = not yet. Stays as it is when it is preempted."""
+        self.prefilled_at_s = 0.0
+        """When the forward pass of its last prompt token ended; 0 = not yet."""
 
     def note_scheduled(self, now: float) -> None:
         """It was given tokens at `now`, of the clock of `arrival_s`."""
         self.scheduled_at_s = self.scheduled_at_s or now
+
+    def note_prefilled(self, now: float) -> None:
+        self.prefilled_at_s = self.prefilled_at_s or now
+
+    def first_token_times(self, sampled_s: float) -> core.FirstTokenTimes:
+        return core.FirstTokenTimes(
+            queued_s=self.queued_at_s,
+            scheduled_s=self.scheduled_at_s,
+            prefilled_s=self.prefilled_at_s,
+            sampled_s=sampled_s,
+        )
 
     @property
     def num_tokens(self) -> int:
@@ -75,6 +90,14 @@ class Work:
     num_tokens: int
     samples: bool
     """True when the last token is computed, so that the step yields the next one."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a step gave: new tokens, and the sequences that ended without one (`max_tokens` 0)."""
+
+    tokens: list[core.Token]
+    ended: list[int]
 
 
 @dataclass(frozen=True)

@@ -118,8 +118,8 @@ class RequestTimer:
         now = self._clock()
         if self._last_token_s is not None:
             self._metrics.token_gap(now - self._last_token_s, len(tokens))
-        elif tokens[0].scheduled_at_s:
-            self._metrics.scheduled(max(0.0, tokens[0].scheduled_at_s - self.arrival_s))
+        elif (times := tokens[0].times) is not None:
+            self._metrics.scheduled(max(0.0, times.scheduled_s - self.arrival_s))
         self._last_token_s = now
 
     def text(self) -> None:
