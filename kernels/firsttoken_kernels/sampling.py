@@ -2,6 +2,9 @@
 
 Filters act on the stably sorted probabilities (ties by lower id), in the usual order: temperature,
 top-k, top-p, min-p. Given one uniform a row the choice is a pure function of the logits.
+
+A row gives the same bits whichever rows share the call: sums go through `cumsum` and `log_softmax`, which
+walk each row in one order, and never through `sum` or `logsumexp`, which split a lone long row over threads.
 """
 
 import math
@@ -10,6 +13,9 @@ from dataclasses import dataclass
 import torch
 
 _LIKELIEST = 1024
+_TILE_BYTES_CPU = 2 << 20
+"""A tile this small stays in memory that the allocator has at hand; larger ones pay for fresh pages."""
+_TILE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -17,10 +23,11 @@ class Filters:
     """One row each, as [R] tensors on the device of the logits."""
 
     temperatures: torch.Tensor
-    """> 0."""
+    """fp64, > 0."""
     top_k: torch.Tensor
     """int64; 0 or more than the vocabulary = off."""
     top_p: torch.Tensor
+    """fp64, as `min_p`: 0.9 in fp32 is another number, and would keep another set."""
     min_p: torch.Tensor
 
     def of(self, rows: torch.Tensor) -> "Filters":
@@ -39,6 +46,22 @@ def sample(logits: torch.Tensor, filters: Filters, uniforms: torch.Tensor) -> to
     nearly always lies among the likeliest tokens. So those are tried first, and only rows they cannot
     decide are sorted whole. Which way a row goes depends on that row alone.
     """
+    tile = rows_per_tile(logits)
+    return torch.cat(
+        [
+            _sample_tile(logits[rows], filters.of(rows), uniforms[rows])
+            for rows in torch.arange(len(logits), device=logits.device).split(tile)
+        ]
+    )
+
+
+def rows_per_tile(logits: torch.Tensor) -> int:
+    """How many rows of [R, V] to work on at once in fp64."""
+    limit = _TILE_BYTES_CPU if logits.device.type == "cpu" else _TILE_BYTES
+    return max(1, limit // (logits.shape[-1] * 8))
+
+
+def _sample_tile(logits: torch.Tensor, filters: Filters, uniforms: torch.Tensor) -> torch.Tensor:
     if logits.shape[-1] <= 2 * _LIKELIEST:
         return _sample_sorted(logits, filters, uniforms)
     tokens, is_decided = _sample_likeliest(logits, filters, uniforms)
@@ -53,8 +76,8 @@ def _sample_likeliest(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens [R], and whether each is what the whole row would give [R] bool."""
     ids = logits.topk(_LIKELIEST, dim=-1, sorted=False).indices.sort(dim=-1).values  # ties by lower id
-    scaled = logits.double() / filters.temperatures.double()[:, None]
-    ordered, order = scaled.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
+    scaled = logits.double() / filters.temperatures[:, None]
+    ordered, order = scaled.log_softmax(dim=-1).gather(-1, ids).sort(dim=-1, descending=True, stable=True)
     # Tokens equal to the last one may be missing: what is strictly above it is complete.
     complete = ordered > ordered[:, -1:]
     size = complete.sum(-1)

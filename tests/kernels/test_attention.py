@@ -22,6 +22,8 @@ def build(
     head_dim: int = 8,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
+    windows: tuple[int, ...] = (),
+    invariant: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, attention.Plan]:
     """Queries, a poisoned cache with the contexts written to scattered blocks, and the plan.
 
@@ -47,6 +49,8 @@ def build(
         ],
         block_size,
         CPU,
+        windows=windows,
+        invariant=invariant,
     )
     rows = len(decode_contexts) + sum(num_tokens for num_tokens, _ in prefills)
     return torch.randn(rows, heads, head_dim).to(dtype), cache, plan
@@ -82,6 +86,40 @@ def test_head_groups(heads: int, kv_heads: int) -> None:
         rtol=1e-5,
         atol=1e-5,
     )
+
+
+@pytest.mark.parametrize("invariant", [False, True], ids=["normal", "invariant"])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("window", [None, 1, 7, 16, 33, 5000])
+@pytest.mark.parametrize(("decodes", "prefills"), CASES)
+def test_windows_and_soft_capping(
+    decodes: list[int],
+    prefills: list[tuple[int, int]],
+    window: int | None,
+    softcap: float | None,
+    invariant: bool,
+) -> None:
+    queries, cache, plan = build(
+        decodes, prefills, block_size=16, windows=(1, 7, 16, 33, 5000), invariant=invariant
+    )
+    actual = attention.attention(queries, cache, plan, 0.9, window=window, softcap=softcap)
+    expected = attention.reference(queries, cache, plan, 0.9, window=window, softcap=softcap)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_window_reads_only_what_it_sees() -> None:
+    _, _, plan = build([500, 31], [(20, 300)], block_size=16, windows=(24,))
+    layout = plan.layout(24)
+    assert [batch.slots.shape[1] for batch in layout.decodes] == [24]
+    assert [len(chunk.context_slots) for chunk in layout.prefills] == [20 + 23]
+
+
+def test_soft_capping_in_bf16() -> None:
+    queries, cache, plan = build([40, 9], [(12, 30)], block_size=16, dtype=torch.bfloat16)
+    actual = attention.attention(queries, cache, plan, 0.9, softcap=2.0)
+    expected = attention.reference(queries, cache, plan, 0.9, softcap=2.0)
+    torch.testing.assert_close(actual, expected, rtol=0.03, atol=0.03)
 
 
 def test_bf16_stays_within_its_rounding() -> None:

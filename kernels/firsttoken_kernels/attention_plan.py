@@ -1,0 +1,190 @@
+"""Where each query of one step finds its keys: computed once a step on the host, used by all layers.
+
+Decodes (one query a sequence) are batched in groups of about equal context; a prefill chunk is on its
+own. A layer with a sliding window has a layout of its own, so that it reads only the keys it may see.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+_FREE_SLOTS = 4096
+"""Padding up to this many slots in a decode batch is cheaper than another batch."""
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """One prefill chunk as the scheduler sees it."""
+
+    block_table: list[int]
+    num_tokens: int
+    context: int
+    """Tokens of the sequence up to the chunk's last."""
+
+
+@dataclass(frozen=True)
+class PrefillChunk:
+    """One sequence's chunk of this step. Its queries are rows `first_row ..` of the step."""
+
+    first_row: int
+    num_tokens: int
+    context_slots: torch.Tensor
+    """[context] int64: slots of the tokens that some query of the chunk sees, up to the chunk's last."""
+    mask: torch.Tensor | None
+    """[num_tokens, context] bool, True = seen; None: the chunk is the whole context (plain causal)."""
+    first_position: int = 0
+    """Position in its sequence of the token in `context_slots[0]`."""
+
+
+@dataclass(frozen=True)
+class DecodeBatch:
+    """Sequences with one query each whose contexts are about equally long."""
+
+    rows: torch.Tensor | None
+    """[B] int64, rows of the step; None: the first B rows in order."""
+    slots: torch.Tensor
+    """[B, L] int64, L = most keys seen; past a row's keys: its first one's slot."""
+    bias: torch.Tensor | None
+    """[B, 1, 1, L] fp32: 0 where seen, -inf past the keys; None: every row is full."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The keys of every query under one window."""
+
+    decodes: tuple[DecodeBatch, ...]
+    prefills: tuple[PrefillChunk, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where each query of one step finds its keys. The same for all layers. Decodes come first."""
+
+    num_decodes: int
+    full: Layout
+    own_slots: torch.Tensor
+    """[T] int64: where the keys and values of the step's own tokens belong, in row order."""
+    windowed: Mapping[int, Layout] = field(default_factory=dict)
+
+    @property
+    def decodes(self) -> tuple[DecodeBatch, ...]:
+        return self.full.decodes
+
+    @property
+    def prefills(self) -> tuple[PrefillChunk, ...]:
+        return self.full.prefills
+
+    def layout(self, window: int | None) -> Layout:
+        return self.full if window is None else self.windowed[window]
+
+
+def plan(
+    decode_table: torch.Tensor,
+    decode_contexts: torch.Tensor,
+    prefills: Sequence[Prefill],
+    block_size: int,
+    device: torch.device,
+    *,
+    windows: tuple[int, ...] = (),
+    invariant: bool = False,
+) -> Plan:
+    """Prepare one step. Everything is computed on the host and sent to `device` once.
+
+    decode_table: [B, most blocks] int64, rows padded with -1; decode_contexts: [B] int64, tokens of each
+    decoding sequence, its new one included. `prefills` are in row order after the decodes. `windows`:
+    every window that some layer will ask for. `invariant`: a query's result must not depend on what
+    else is in the step, or on how its prompt was cut.
+    """
+    num_decodes = len(decode_contexts)
+    newest = decode_contexts[:, None] - 1
+    own_slots = [decode_table.gather(1, newest // block_size) * block_size + newest % block_size]
+    chunk_slots = []
+    for prefill in prefills:
+        offsets = torch.arange(prefill.context)
+        slots = torch.tensor(prefill.block_table)[offsets // block_size] * block_size + offsets % block_size
+        own_slots.append(slots[-prefill.num_tokens :, None])
+        chunk_slots.append(slots)
+
+    def layout(window: int | None) -> Layout:
+        decodes = _decodes(decode_table, decode_contexts, block_size, device, window)
+        row = num_decodes
+        chunks = []
+        for prefill, slots in zip(prefills, chunk_slots, strict=True):
+            chunks.append(_chunk(row, prefill, slots, device, window))
+            row += prefill.num_tokens
+        return Layout(decodes, tuple(chunks))
+
+    longest = max([*decode_contexts.tolist(), *(prefill.context for prefill in prefills)], default=0)
+    full = layout(None)
+    return Plan(
+        num_decodes,
+        full,
+        torch.cat(own_slots).squeeze(1).to(device),
+        {window: full if window >= longest else layout(window) for window in windows},
+    )
+
+
+def batches(contexts: list[int]) -> list[list[int]]:
+    """Group rows so that padding to the longest of a group costs little: at most `_FREE_SLOTS` slots or
+    twice the real ones. One long context among many short ones would otherwise set the memory of all."""
+    groups: list[list[int]] = []
+    longest = real = 0
+    for row in sorted(range(len(contexts)), key=lambda row: -contexts[row]):
+        padded = longest * (len(groups[-1]) + 1) if groups else 0
+        if not groups or padded > max(2 * (real + contexts[row]), _FREE_SLOTS):
+            groups.append([])
+            longest, real = contexts[row], 0
+        groups[-1].append(row)
+        real += contexts[row]
+    return groups
+
+
+def _chunk(
+    row: int, prefill: Prefill, slots: torch.Tensor, device: torch.device, window: int | None
+) -> PrefillChunk:
+    first_query = prefill.context - prefill.num_tokens
+    first = 0 if window is None else max(first_query - window + 1, 0)
+    mask = None
+    if first_query > 0 or (window is not None and window < prefill.context):
+        keys = torch.arange(first, prefill.context)[None, :]
+        queries = torch.arange(first_query, prefill.context)[:, None]
+        mask = keys <= queries
+        if window is not None:
+            mask &= keys > queries - window
+        mask = mask.to(device)
+    return PrefillChunk(row, prefill.num_tokens, slots[first:].to(device), mask, first)
+
+
+def _decodes(
+    table: torch.Tensor, contexts: torch.Tensor, block_size: int, device: torch.device, window: int | None
+) -> tuple[DecodeBatch, ...]:
+    lengths = contexts if window is None else contexts.clamp(max=window)
+    groups = batches(lengths.tolist())
+    decodes = []
+    for group in groups:
+        rows = torch.tensor(sorted(group))
+        slots, bias = _decode_slots(table[rows], contexts[rows], lengths[rows], block_size)
+        decodes.append(
+            DecodeBatch(
+                None if len(groups) == 1 else rows.to(device),
+                slots.to(device),
+                None if bias is None else bias.to(device),
+            )
+        )
+    return tuple(decodes)
+
+
+def _decode_slots(
+    table: torch.Tensor, contexts: torch.Tensor, lengths: torch.Tensor, block_size: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Slots [B, L] and bias of `DecodeBatch` for the last `lengths` [B] tokens of `contexts` [B].
+    table: [B, most blocks]."""
+    offsets = torch.arange(int(lengths.max()))[None, :]
+    unseen = offsets >= lengths[:, None]  # [B, L]
+    positions = (contexts - lengths)[:, None] + offsets.where(~unseen, 0)
+    slots = table.gather(1, positions // block_size) * block_size + positions % block_size
+    if not bool(unseen.any()):
+        return slots, None
+    bias = torch.zeros(unseen.shape).masked_fill_(unseen, float("-inf"))
+    return slots, bias[:, None, None, :]
