@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch.nn import functional
 
 _LIKELIEST = 1024
 _TILE_BYTES_CPU = 2 << 20
@@ -30,7 +31,7 @@ class Filters:
     """fp64, as `min_p`: 0.9 in fp32 is another number, and would keep another set."""
     min_p: torch.Tensor
 
-    def of(self, rows: torch.Tensor) -> "Filters":
+    def of(self, rows: torch.Tensor | slice) -> "Filters":
         return Filters(self.temperatures[rows], self.top_k[rows], self.top_p[rows], self.min_p[rows])
 
 
@@ -47,12 +48,8 @@ def sample(logits: torch.Tensor, filters: Filters, uniforms: torch.Tensor) -> to
     decide are sorted whole. Which way a row goes depends on that row alone.
     """
     tile = rows_per_tile(logits)
-    return torch.cat(
-        [
-            _sample_tile(logits[rows], filters.of(rows), uniforms[rows])
-            for rows in torch.arange(len(logits), device=logits.device).split(tile)
-        ]
-    )
+    tiles = [slice(start, start + tile) for start in range(0, len(logits), tile)]
+    return torch.cat([_sample_tile(logits[rows], filters.of(rows), uniforms[rows]) for rows in tiles])
 
 
 def rows_per_tile(logits: torch.Tensor) -> int:
@@ -77,16 +74,17 @@ def _sample_likeliest(
     """Tokens [R], and whether each is what the whole row would give [R] bool."""
     ids = logits.topk(_LIKELIEST, dim=-1, sorted=False).indices.sort(dim=-1).values  # ties by lower id
     scaled = logits.double() / filters.temperatures[:, None]
-    ordered, order = scaled.log_softmax(dim=-1).gather(-1, ids).sort(dim=-1, descending=True, stable=True)
+    ordered, order = scaled.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
     # Tokens equal to the last one may be missing: what is strictly above it is complete.
     complete = ordered > ordered[:, -1:]
     size = complete.sum(-1)
-    probabilities = (ordered - scaled.logsumexp(-1, keepdim=True)).exp() * complete
+    whole_row = scaled.log_softmax(dim=-1).gather(-1, ids)
+    probabilities = whole_row.gather(-1, order).exp() * complete
     ranks = torch.arange(_LIKELIEST, device=logits.device)[None, :]
     has_top_k = filters.top_k > 0
     limit = torch.where(has_top_k, filters.top_k, _LIKELIEST)
     kept = complete & (ranks < limit[:, None])
-    mass = torch.where(has_top_k, (probabilities * kept).sum(-1), 1.0)
+    mass = torch.where(has_top_k, _total(probabilities * kept), 1.0)
     probabilities = probabilities / mass[:, None]
     kept &= _passes(probabilities, filters)
     cumulative = (probabilities * kept).cumsum(-1)
@@ -102,12 +100,13 @@ def _sample_likeliest(
 def _sample_sorted(logits: torch.Tensor, filters: Filters, uniforms: torch.Tensor) -> torch.Tensor:
     """The whole row, sorted."""
     vocabulary = logits.shape[-1]
-    scaled = logits.double() / filters.temperatures.double()[:, None]
+    scaled = logits.double() / filters.temperatures[:, None]
     ordered, order = scaled.sort(dim=-1, descending=True, stable=True)
     probabilities = ordered.softmax(dim=-1)  # [R, V], falling
     ranks = torch.arange(vocabulary, device=logits.device)[None, :]
-    kept = ranks < torch.where(filters.top_k > 0, filters.top_k, vocabulary)[:, None]
-    probabilities = probabilities / (probabilities * kept).sum(-1, keepdim=True)
+    has_top_k = filters.top_k > 0
+    kept = ranks < torch.where(has_top_k, filters.top_k, vocabulary)[:, None]
+    probabilities = probabilities / torch.where(has_top_k, _total(probabilities * kept), 1.0)[:, None]
     kept &= _passes(probabilities, filters)
     cumulative = (probabilities * kept).cumsum(-1)
     return order.gather(-1, _pick(cumulative, kept, uniforms * cumulative[:, -1])).squeeze(-1)
@@ -115,10 +114,15 @@ def _sample_sorted(logits: torch.Tensor, filters: Filters, uniforms: torch.Tenso
 
 def _passes(probabilities: torch.Tensor, filters: Filters) -> torch.Tensor:
     """Which of falling probabilities pass top-p and min-p; the first always does.  [R, N] -> [R, N] bool."""
-    before = probabilities.cumsum(-1) - probabilities  # mass in front of each token
-    passes = before < filters.top_p.double()[:, None]
+    before = functional.pad(probabilities[:, :-1], (1, 0)).cumsum(-1)  # mass in front of each token
+    passes = before < filters.top_p[:, None]
     passes[:, 0] = True
-    return passes & (probabilities >= probabilities[:, :1] * filters.min_p.double()[:, None])
+    return passes & (probabilities >= probabilities[:, :1] * filters.min_p[:, None])
+
+
+def _total(values: torch.Tensor) -> torch.Tensor:
+    """The sum of each row, in one order.  [R, N] -> [R]."""
+    return values.cumsum(-1)[:, -1]
 
 
 def _pick(cumulative: torch.Tensor, kept: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -17,10 +17,10 @@ def filters(
 
 def pick(logits: list[list[float]], rows: list[dict[str, float]], uniforms: list[float]) -> list[int]:
     batch = sampling.Filters(
-        temperatures=torch.tensor([row["temperature"] for row in rows]),
+        temperatures=torch.tensor([row["temperature"] for row in rows], dtype=torch.float64),
         top_k=torch.tensor([int(row["top_k"]) for row in rows]),
-        top_p=torch.tensor([row["top_p"] for row in rows]),
-        min_p=torch.tensor([row["min_p"] for row in rows]),
+        top_p=torch.tensor([row["top_p"] for row in rows], dtype=torch.float64),
+        min_p=torch.tensor([row["min_p"] for row in rows], dtype=torch.float64),
     )
     picked: list[int] = sampling.sample(
         torch.tensor(logits), batch, torch.tensor(uniforms, dtype=torch.float64)
@@ -47,7 +47,6 @@ def test_matches_plain_python(
     row = filters(temperature, top_k, top_p, min_p)
     # A neighbour with other filters must not matter.
     both = pick([logits, logits[::-1]], [row, filters(top_k=1)], [uniform, 0.5])
-    top_p, min_p = float(torch.tensor(top_p)), float(torch.tensor(min_p))  # as fp32 has them
     assert both[0] == sampling.reference(logits, temperature, top_k, top_p, min_p, uniform)
 
 
@@ -92,11 +91,8 @@ def test_a_large_vocabulary_gives_what_plain_python_gives(spread: float, row: di
     logits = ((torch.randn(5000, generator=generator) * spread * 4).round() / 4).tolist()
     uniforms = [0.0, 0.13, 0.5, 0.87, 0.997, 0.9999]
     picked = pick([logits] * len(uniforms), [row] * len(uniforms), uniforms)
-    exact = {name: float(torch.tensor(value)) for name, value in row.items() if name != "top_k"}
     assert picked == [
-        sampling.reference(
-            logits, exact["temperature"], int(row["top_k"]), exact["top_p"], exact["min_p"], uniform
-        )
+        sampling.reference(logits, row["temperature"], int(row["top_k"]), row["top_p"], row["min_p"], uniform)
         for uniform in uniforms
     ]
 
@@ -109,3 +105,41 @@ def test_frequencies_follow_the_probabilities(temperature: float) -> None:
     counts = np.bincount(pick([logits] * draws, [filters(temperature)] * draws, uniforms), minlength=5)
     expected = torch.softmax(torch.tensor(logits, dtype=torch.float64) / temperature, 0).numpy() * draws
     assert np.abs(counts - expected).max() <= 1.0
+
+
+def test_filters_are_exact_where_fp32_is_not() -> None:
+    """Masses of equal tokens meet these limits; in fp32 the limits would lie beside them."""
+    logits = [0.0] * 10
+    almost_one = float(np.nextafter(1.0, 0.0))
+    for top_p in (0.3, 0.6, 0.7, 0.9):
+        expected = sampling.reference(logits, 1.0, 0, top_p, 0.0, almost_one)
+        assert pick([logits], [filters(top_p=top_p)], [almost_one]) == [expected]
+
+
+@pytest.mark.parametrize("vocabulary", [1500, 40_000])
+def test_a_row_does_not_depend_on_its_neighbours_nor_on_threads(vocabulary: int) -> None:
+    generator = torch.Generator().manual_seed(8)
+    logits = torch.randn(7, vocabulary, generator=generator).tolist()
+    rows = [
+        filters(),
+        filters(0.7, top_p=0.9),
+        filters(top_k=40),
+        filters(1.3, min_p=0.02),
+        filters(1.9),
+        filters(top_p=0.999),
+        filters(top_k=3000),
+    ]
+    uniforms = torch.rand(7, generator=generator, dtype=torch.float64).tolist()
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        together = pick(logits, rows, uniforms)
+        order = [4, 2, 6, 0, 5, 1, 3]
+        turned = pick([logits[i] for i in order], [rows[i] for i in order], [uniforms[i] for i in order])
+        alone = [pick([logits[i]], [rows[i]], [uniforms[i]])[0] for i in range(7)]
+        torch.set_num_threads(1)
+        on_one = pick(logits, rows, uniforms)
+    finally:
+        torch.set_num_threads(threads)
+    assert together == alone == on_one
+    assert turned == [together[i] for i in order]
