@@ -127,6 +127,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     """With the first token only."""
     logprobs: TokenLogprobs | None = None
     """When the request asked for them."""
+    ends_after: bool = False
+    """With `stop` only: this token is text and nothing may follow it (its grammar is complete)."""
 
 
 class PromptScores(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +145,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     sequence_id: int
     message: str
+    code: str = ""
+    """What kind, to count by: one of `FAILURE_CODES`, or "" where nobody says."""
+
+
+FAILURE_CODES = ("refused", "not_finite", "no_token", "grammar", "out_of_memory", "step_failed")
+"""Never fits or out of range; NaN or infinity in the logits; masks leave no token; the grammar does not
+compile or does not hold; an allocation failed; the step could not be computed for another reason."""
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
