@@ -14,6 +14,7 @@ up to ten times faster on a CPU than its own grouped-query mode or a matrix prod
 import torch
 from torch.nn import functional
 
+from firsttoken_kernels import attention_invariant
 from firsttoken_kernels.attention_plan import DecodeBatch, PrefillChunk
 from firsttoken_kernels.attention_plan import Plan as Plan
 from firsttoken_kernels.attention_plan import Prefill as Prefill
@@ -70,6 +71,8 @@ def attention(
     window: how many of the last keys a query sees, itself included; one of those the plan was made with.
     softcap: scores are squashed to `softcap * tanh(score / softcap)`.
     """
+    if step.invariant is not None:
+        return attention_invariant.attention(queries, cache_layer, step.invariant[window], scale, softcap)
     layout = step.layout(window)
     if len(layout.decodes) == 1 and not layout.prefills:
         return _decode(queries, cache_layer, layout.decodes[0], scale, softcap)

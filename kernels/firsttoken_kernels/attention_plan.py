@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from firsttoken_kernels import attention_invariant
+
 _FREE_SLOTS = 4096
 """Padding up to this many slots in a decode batch is cheaper than another batch."""
 
@@ -66,6 +68,8 @@ class Plan:
     own_slots: torch.Tensor
     """[T] int64: where the keys and values of the step's own tokens belong, in row order."""
     windowed: Mapping[int, Layout] = field(default_factory=dict)
+    invariant: Mapping[int | None, tuple[attention_invariant.Tiles, ...]] | None = None
+    """By window; None: the faster way is taken."""
 
     @property
     def decodes(self) -> tuple[DecodeBatch, ...]:
@@ -115,6 +119,15 @@ def plan(
             row += prefill.num_tokens
         return Layout(decodes, tuple(chunks))
 
+    if invariant:
+        pieces = [(slots, prefill.num_tokens) for slots, prefill in zip(chunk_slots, prefills, strict=True)]
+        by_window = {
+            window: attention_invariant.tiles(
+                decode_table, decode_contexts, pieces, block_size, device, window
+            )
+            for window in (None, *windows)
+        }
+        return Plan(num_decodes, layout(None), torch.cat(own_slots).squeeze(1).to(device), {}, by_window)
     longest = max([*decode_contexts.tolist(), *(prefill.context for prefill in prefills)], default=0)
     full = layout(None)
     return Plan(
