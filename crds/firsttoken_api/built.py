@@ -19,7 +19,7 @@ class NotBuilt:
     """A field, and which of its values this version does not have."""
 
     path: str
-    """Dotted, in the spelling of manifests, below `spec`."""
+    """Dotted, in the spelling of manifests, below `spec`; `[]` after a list: each of its entries."""
     message: str
     """What to do instead."""
     values: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class NotBuilt:
 
     def covers(self, value: Any) -> bool:
         """Whether a value of the field is one that is not built. Absent and empty values never are."""
-        if value is None or value == "" or value == ():
+        if value is None or value in ("", (), {}):
             return False
         if self.above is not None:
             return bool(value > self.above)
@@ -49,13 +49,10 @@ NOT_BUILT_FIELDS: tuple[NotBuilt, ...] = (
     NotBuilt("model.credentialsRef", "pvc:// sources need no credentials; remove it"),
     NotBuilt("model.cache", "pvc:// sources are read in place; remove it"),
     NotBuilt("runtime.engine", "only the engine firsttoken is part of this version", values=("vllm",)),
-    NotBuilt("runtime.prefillPriority", "only normal is part of this version", values=("low",)),
     NotBuilt("autopilot", "only Disabled is part of this version", values=("Enabled",)),
     NotBuilt("resources.gpus", "at most one GPU for each replica in this version", above=1),
-    NotBuilt("slo.tpotP95", "only ttftP95 is part of this version; remove it"),
-    NotBuilt("slo.defaultClass", "request classes are not part of this version; remove it"),
-    NotBuilt("slo.classes", "request classes are not part of this version; remove them"),
-    NotBuilt("routes", "routes are not part of this version; remove them"),
+    NotBuilt("routes[].flags", "a route has only class and maxTokens in this version; remove it"),
+    NotBuilt("routes[].params", "a route has only class and maxTokens in this version; remove it"),
     NotBuilt("cachePins", "the prefix cache is not part of this version; remove it"),
     NotBuilt("scaling.scaleDownWindow", "the scaler of the mode SLO is not part of this version; remove it"),
     NotBuilt("scaling.advisory", "the scaler of the mode SLO is not part of this version", values=("true",)),
@@ -70,25 +67,37 @@ NOT_BUILT_FIELDS: tuple[NotBuilt, ...] = (
 )
 
 
-def _value(model: BaseModel, path: str) -> Any:
-    """The value at a dotted path of field aliases. AssertionError if the model has no such field."""
-    value: Any = model
-    for part in path.split("."):
-        if value is None:
-            return None
-        fields = type(value).model_fields
-        name = next((n for n, field in fields.items() if (field.alias or n) == part), None)
-        assert name is not None, f"{path}: {type(value).__name__} has no field {part}"
-        value = getattr(value, name)
-    return value
+def _values(model: BaseModel | None, path: str) -> Iterator[tuple[str, Any]]:
+    """(where, value) of every field at a dotted path of aliases. AssertionError if there is no such field."""
+    if model is None:
+        return
+    part, _, rest = path.partition(".")
+    alias = part.removesuffix("[]")
+    fields = type(model).model_fields
+    name = next((n for n, field in fields.items() if (field.alias or n) == alias), None)
+    assert name is not None, f"{path}: {type(model).__name__} has no field {alias}"
+    value = getattr(model, name)
+    if not rest:
+        yield alias, value
+    elif part == alias:
+        yield from ((f"{alias}.{where}", each) for where, each in _values(value, rest))
+    else:
+        for number, entry in enumerate(value):
+            yield from ((f"{alias}[{number}].{where}", each) for where, each in _values(entry, rest))
 
 
 def _findings(spec: InferenceServiceSpec) -> Iterator[tuple[str, str]]:
     for entry in NOT_BUILT_FIELDS:
-        value = _value(spec, entry.path)
-        if entry.covers(value):
-            shown = f" {value}" if isinstance(value, str | int) and not isinstance(value, bool) else ""
-            yield f"spec.{entry.path}", f"spec.{entry.path}{shown} is not built yet: {entry.message}"
+        for where, value in _values(spec, entry.path):
+            if entry.covers(value):
+                yield f"spec.{where}", f"spec.{where}{_shown(value)} is not built yet: {entry.message}"
+
+
+def _shown(value: Any) -> str:
+    """A value that is short enough to be named, or the names in it."""
+    if isinstance(value, tuple | dict):
+        return f" ({', '.join(value)})" if all(isinstance(each, str) for each in value) else ""
+    return f" {value}" if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
 def not_built(spec: InferenceServiceSpec) -> list[tuple[str, str]]:

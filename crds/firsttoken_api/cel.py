@@ -20,17 +20,22 @@ class Rule:
     """What is wrong, with the field and the allowed values."""
     field_path: str = ""
     """Relative path of the field to blame (`.max`), for rules that look at several fields."""
+    message_expression: str = ""
+    """CEL for a message with values of the object in it; the API server says `message` where it fails."""
 
     def to_schema(self) -> dict[str, str]:
         schema = {"rule": self.expression, "message": self.message}
+        if self.message_expression:
+            schema["messageExpression"] = self.message_expression
         if self.field_path:
             schema["fieldPath"] = self.field_path
         return schema
 
-    def check(self, holds: bool) -> None:
-        """The Python side. Raises ValueError (pydantic reports it with the field's path)."""
+    def check(self, holds: bool, allowed: str = "") -> None:
+        """The Python side; `allowed` is what the message's expression adds. Raises ValueError (pydantic
+        reports it with the field's path)."""
         if not holds:
-            raise ValueError(self.message)
+            raise ValueError(f"{self.message}: {allowed}" if allowed else self.message)
 
 
 def rules(*entries: Rule) -> dict[str, Any]:

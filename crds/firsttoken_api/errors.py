@@ -10,6 +10,7 @@
         ├── RequestTimeoutError     408
         ├── RequestTooLargeError    413
         ├── TooManyRequestsError    429, with Retry-After
+        │   └── ObjectiveUnreachableError
         ├── InternalError           500
         ├── EngineUnreachableError  502
         ├── UnavailableError        503, with Retry-After
@@ -139,6 +140,22 @@ class TooManyRequestsError(ApiError):
     status = 429
     type = "rate_limit_error"
     code = "too_many_requests"
+
+
+class ObjectiveUnreachableError(TooManyRequestsError):
+    """The request cannot be served within the objective of its class; later there may be room."""
+
+    code = "objective_unreachable"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = 1,
+    ) -> None:
+        super().__init__(message, param=param, code=code, retry_after_s=retry_after_s)
 
 
 class InternalError(ApiError):

@@ -64,8 +64,15 @@ FLAGS: tuple[Flag, ...] = (
         True,
         "KV cache in small blocks; off = one block of max_model_len a sequence (the baseline)",
         parameters=(
-            Parameter("blockSize", "16", "tokens per block", minimum=8, maximum=128, cold=True),
-            Parameter("maxBlocks", "auto", "upper bound of the pool, in blocks", minimum=1, cold=True),
+            Parameter("blockSize", "16", "tokens per block", minimum=8, maximum=128, cold=True, built=True),
+            Parameter(
+                "maxBlocks",
+                "auto",
+                "blocks of the pool; auto: as many as fit into the memory",
+                minimum=1,
+                cold=True,
+                built=True,
+            ),
         ),
         built=True,
     ),
@@ -102,8 +109,9 @@ FLAGS: tuple[Flag, ...] = (
         "priority",
         FlagClass.EXACT,
         True,
-        "classes, preemption by recompute, short-first with ageing",
+        "classes, preemption by recompute, short-first with ageing; off = first come, first served",
         needs=("continuous-batching",),
+        built=True,
     ),
     Flag(
         "prefix-affinity",
@@ -165,7 +173,13 @@ FLAGS: tuple[Flag, ...] = (
             Parameter("maxBatch", "auto", "largest running batch that speculates", minimum=1),
         ),
     ),
-    Flag("length-control", FlagClass.LOSSY, False, "default max_tokens per class and route"),
+    Flag(
+        "length-control",
+        FlagClass.LOSSY,
+        False,
+        "default max_tokens per class and route; past its output budget a request is lowered one class",
+        built=True,
+    ),
     Flag(
         "window-attention",
         FlagClass.LOSSY,

@@ -7,7 +7,9 @@ a schema version, so that an operator and pods up to two minor versions apart un
 
 import hashlib
 import json
-from typing import Self
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -55,6 +57,11 @@ class RouteSettings(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1)
 
 
+def _twice(names: Iterable[str]) -> str:
+    """The first name that is there more than once; empty if there is none."""
+    return next((name for name, count in Counter(names).items() if count > 1), "")
+
+
 class HotSettings(BaseModel):
     """Everything that changes without a restart. Unknown keys are kept out of the hash and ignored."""
 
@@ -67,8 +74,24 @@ class HotSettings(BaseModel):
     classes: tuple[ClassSettings, ...] = ()
     """Empty: one class without a name, with the objective of the service."""
     default_class: str = ""
+    """Class of requests that name none. Empty: the first class."""
     routes: tuple[RouteSettings, ...] = ()
     hash: str = ""
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> Self:
+        known = [each.name for each in self.classes]
+        declared = f"classes are {', '.join(known) or 'none'}"
+        if name := _twice(known):
+            raise ValueError(f"classes names {name!r} twice")
+        if name := _twice(each.name for each in self.routes):
+            raise ValueError(f"routes names {name!r} twice")
+        if self.default_class and self.default_class not in known:
+            raise ValueError(f"default_class is {self.default_class!r}, {declared}")
+        for route in self.routes:
+            if route.request_class is not None and route.request_class not in known:
+                raise ValueError(f"the class of route {route.name!r} is {route.request_class!r}, {declared}")
+        return self
 
     @model_validator(mode="after")
     def _hash_matches(self) -> Self:
@@ -79,12 +102,22 @@ class HotSettings(BaseModel):
     def content_hash(self) -> str:
         """Hash of everything but the generation. What is left at its default is left out of it, so that a
         document that does not use a newer field has the hash that older pods compute."""
-        content = self.model_dump(mode="json", include={"flags", "objective"})
+        content = self._content()
+        for key in ("schema_version", "generation", "hash"):
+            del content[key]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """The document. A newer field that is at its default is not written: older pods refuse a key that
+        they do not know inside the objective."""
+        return json.dumps(self._content(), separators=(",", ":"))
+
+    def _content(self) -> dict[str, Any]:
+        newer = {"classes", "default_class", "routes"}
+        content = self.model_dump(mode="json", exclude=newer)
         if self.objective.tpot_p95_s is None:
             del content["objective"]["tpot_p95_s"]
-        newer = {"classes", "default_class", "routes"}
-        content |= self.model_dump(mode="json", include=newer, exclude_defaults=True)
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        return content | self.model_dump(mode="json", include=newer, exclude_defaults=True)
 
     def sealed(self) -> Self:
         """The same settings with their hash filled in."""

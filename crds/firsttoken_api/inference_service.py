@@ -4,7 +4,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from firsttoken_api import cel, names
 from firsttoken_api.base import SpecModel
@@ -14,12 +14,12 @@ from firsttoken_api.optimizations import Optimizations
 from firsttoken_api.pod_template import PodTemplateSpec
 from firsttoken_api.resources import ResourcesSpec
 from firsttoken_api.rollout import DrainSpec, RolloutSpec
-from firsttoken_api.routes import CachePins, Route
+from firsttoken_api.routes import CachePins, Route, check_names
 from firsttoken_api.routing import RoutingSpec
 from firsttoken_api.runtime_spec import Device, RuntimeSpec
 from firsttoken_api.scaling import ScalingSpec
 from firsttoken_api.service_spec import ServiceSpec
-from firsttoken_api.slo import SloSpec
+from firsttoken_api.slo import SloSpec, class_list
 from firsttoken_api.status import InferenceServiceStatus
 
 LONGEST_NAME = 40
@@ -40,6 +40,15 @@ CUDA_HAS_GPUS = cel.Rule(
     field_path=".resources.gpus",
 )
 
+ROUTE_CLASSES_EXIST = cel.Rule(
+    "!has(self.routes) || self.routes.all(route, !has(route.class)"
+    " || (has(self.slo.classes) && self.slo.classes.exists(each, each.name == route.class)))",
+    "spec.routes[].class must be the name of one of spec.slo.classes",
+    field_path=".routes",
+    message_expression="'spec.routes[].class must be the name of one of spec.slo.classes: '"
+    " + (has(self.slo.classes) ? self.slo.classes.map(each, each.name).join(', ') : 'none')",
+)
+
 
 class Autopilot(StrEnum):
     """Whether flags are tried without being asked."""
@@ -51,7 +60,9 @@ class Autopilot(StrEnum):
 class InferenceServiceSpec(SpecModel):
     """What is to be served, and how."""
 
-    model_config = ConfigDict(json_schema_extra=cel.rules(CPU_HAS_NO_GPUS, CUDA_HAS_GPUS))
+    model_config = ConfigDict(
+        json_schema_extra=cel.rules(CPU_HAS_NO_GPUS, CUDA_HAS_GPUS, ROUTE_CLASSES_EXIST)
+    )
 
     suspend: bool = False
     """No replicas, whatever `scaling` says."""
@@ -64,8 +75,13 @@ class InferenceServiceSpec(SpecModel):
     """Try the flags in roadmap order and keep what passes and pays."""
     resources: ResourcesSpec = ResourcesSpec()
     slo: SloSpec = SloSpec()
-    routes: Annotated[tuple[Route, ...], Field(max_length=16, json_schema_extra=cel.list_map("name"))] = ()
-    """Named kinds of requests with settings of their own."""
+    routes: Annotated[
+        tuple[Route, ...],
+        Field(max_length=16, json_schema_extra=cel.list_map("name")),
+        AfterValidator(check_names),
+    ] = ()
+    """Named kinds of requests with settings of their own: header X-Firsttoken-Route, or the model name
+    `<servedName>:<route>`."""
     cache_pins: CachePins | None = None
     scaling: ScalingSpec = ScalingSpec()
     gate: GateSpec | None = None
@@ -78,6 +94,14 @@ class InferenceServiceSpec(SpecModel):
     def _device_and_gpus_agree(self) -> Self:
         CPU_HAS_NO_GPUS.check(self.runtime.device is not Device.CPU or not self.resources.gpus)
         CUDA_HAS_GPUS.check(self.runtime.device is not Device.CUDA or self.resources.gpus != 0)
+        return self
+
+    @model_validator(mode="after")
+    def _route_classes_exist(self) -> Self:
+        known = self.slo.class_names
+        ROUTE_CLASSES_EXIST.check(
+            all(route.request_class in (None, *known) for route in self.routes), class_list(known)
+        )
         return self
 
     @property

@@ -54,6 +54,10 @@ REQUEST_BUCKETS_S = (
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0,
     960.0, 1920.0, 7680.0,
 )  # fmt: skip
+STEP_TOKEN_BUCKETS = (
+    1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
+)  # fmt: skip
+CHOICE_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0)
 TOKEN_BUCKETS = (
     1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 20000.0, 50000.0,
     100000.0,
@@ -110,6 +114,27 @@ VLLM_QUEUE_TIME = _engine(
     unit="seconds",
     buckets=REQUEST_BUCKETS_S,
 )
+VLLM_PREFILL_TIME = _engine(
+    "vllm:request_prefill_time_seconds",
+    Kind.HISTOGRAM,
+    "From being scheduled to the first token",
+    unit="seconds",
+    buckets=REQUEST_BUCKETS_S,
+)
+VLLM_DECODE_TIME = _engine(
+    "vllm:request_decode_time_seconds",
+    Kind.HISTOGRAM,
+    "From the first token to the last",
+    unit="seconds",
+    buckets=REQUEST_BUCKETS_S,
+)
+VLLM_INFERENCE_TIME = _engine(
+    "vllm:request_inference_time_seconds",
+    Kind.HISTOGRAM,
+    "From being scheduled to the last token",
+    unit="seconds",
+    buckets=REQUEST_BUCKETS_S,
+)
 VLLM_RUNNING = _engine("vllm:num_requests_running", Kind.GAUGE, "Sequences in the running batch")
 VLLM_WAITING = _engine("vllm:num_requests_waiting", Kind.GAUGE, "Sequences that wait to be scheduled")
 VLLM_KV_USAGE = _engine(
@@ -140,7 +165,93 @@ VLLM_GENERATION_LENGTH = _engine(
     buckets=TOKEN_BUCKETS,
 )
 
+VLLM_PARAMS_N = _engine(
+    "vllm:request_params_n", Kind.HISTOGRAM, "The parameter n of a request", buckets=CHOICE_BUCKETS
+)
+VLLM_PARAMS_MAX_TOKENS = _engine(
+    "vllm:request_params_max_tokens",
+    Kind.HISTOGRAM,
+    "The parameter max_tokens of a request that gives one",
+    unit="tokens",
+    buckets=TOKEN_BUCKETS,
+)
+VLLM_ITERATION_TOKENS = _engine(
+    "vllm:iteration_tokens_total",
+    Kind.HISTOGRAM,
+    "Tokens computed in a step, prompts and decodes together",
+    unit="tokens",
+    buckets=STEP_TOKEN_BUCKETS,
+)
+VLLM_CORRUPTED = _engine(
+    "vllm:corrupted_requests", Kind.COUNTER, "Requests that ended because their logits held a NaN"
+)
+VLLM_ADMISSION_REJECTIONS = _engine(
+    "vllm:admission_rejections", Kind.COUNTER, "Requests that were not admitted, whatever the reason"
+)
+
 # The engine: ours.
+ENGINE_TTFT_STAGE = _engine(
+    "firsttoken_engine_ttft_stage_seconds",
+    Kind.HISTOGRAM,
+    "Parts of the time to the first token; the stages of a request add up to it",
+    labels=("stage",),
+    unit="seconds",
+    buckets=TTFT_BUCKETS_S,
+)
+ENGINE_WAITING = _engine(
+    "firsttoken_engine_waiting",
+    Kind.GAUGE,
+    "Sequences that wait to be scheduled, by request class; the class is empty where none is declared",
+    labels=("class",),
+)
+ENGINE_PREFILL_RATE = _engine(
+    "firsttoken_engine_prefill_tokens_per_second",
+    Kind.GAUGE,
+    "Prompt tokens computed per second, as measured; 0 before the first",
+    unit="tokens per second",
+)
+ENGINE_FAILURES = _engine(
+    "firsttoken_engine_failures",
+    Kind.COUNTER,
+    "Sequences that the engine ended by an error, by its code",
+    labels=("code",),
+)
+ENGINE_ADMISSION_REFUSED = _engine(
+    "firsttoken_engine_admission_refused",
+    Kind.COUNTER,
+    "Requests that were not admitted, by reason",
+    labels=("reason",),
+)
+ENGINE_KV_MEMORY_USE = _engine(
+    "firsttoken_engine_kv_memory_use_ratio",
+    Kind.GAUGE,
+    "Live / allocated slot seconds since start, over the time in which a request waited",
+    unit="ratio",
+)
+ENGINE_KV_INTERNAL_WASTE = _engine(
+    "firsttoken_engine_kv_internal_waste_ratio",
+    Kind.GAUGE,
+    "1 - needed / allocated slot seconds since start, over the time in which a request waited",
+    unit="ratio",
+)
+ENGINE_KV_LIVE_SLOT_SECONDS = _engine(
+    "firsttoken_engine_kv_live_slot_seconds",
+    Kind.COUNTER,
+    "Slots with the KV of a token, integrated over the time in which a request waited",
+    unit="slot seconds",
+)
+ENGINE_KV_ALLOCATED_SLOT_SECONDS = _engine(
+    "firsttoken_engine_kv_allocated_slot_seconds",
+    Kind.COUNTER,
+    "Slots of all blocks that sequences hold, integrated likewise",
+    unit="slot seconds",
+)
+ENGINE_KV_NEEDED_SLOT_SECONDS = _engine(
+    "firsttoken_engine_kv_needed_slot_seconds",
+    Kind.COUNTER,
+    "Of those, slots that a known token has or will have, integrated likewise",
+    unit="slot seconds",
+)
 ENGINE_BACKLOG = _engine(
     "firsttoken_engine_backlog_tokens",
     Kind.GAUGE,

@@ -50,6 +50,10 @@ DRAIN_SOCKET = f"{RUN_FOLDER}/drain.sock"
 RESERVED_VOLUME_PREFIX = "firsttoken-"  # of the pod volumes that the operator adds
 MODELS_FOLDER = "/models"  # the claim of pvc://<claim>/<path>, read-only
 
+# Request headers of clients: what kind of request it is. Sidecars pass them on.
+HEADER_CLASS = "X-Firsttoken-Class"
+HEADER_ROUTE = "X-Firsttoken-Route"
+
 # Request headers set by sidecars; stripped when a client sends them.
 HEADER_TENANT = "X-Firsttoken-Tenant"
 HEADER_HOP = "X-Firsttoken-Hop"

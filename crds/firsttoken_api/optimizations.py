@@ -1,10 +1,11 @@
 """`spec.optimizations`: what a user asks of each flag. Every rule is derived from `flags.FLAGS`."""
 
+import re
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from firsttoken_api import cel, flags
+from firsttoken_api import auto, cel, flags
 from firsttoken_api.base import SpecModel
 from firsttoken_api.flags import FlagMode
 
@@ -33,24 +34,40 @@ def _names_rule(flag: flags.Flag) -> cel.Rule:
     )
 
 
+_WHOLE_NUMBER = "^[0-9]{1,9}$"
+
+
 def _range_rule(flag: flags.Flag, parameter: flags.Parameter) -> cel.Rule:
-    """A parameter with bounds is a whole number inside them."""
+    """A parameter with bounds is a whole number inside them; one that is `auto` by default may be that."""
     value = f"self.params['{parameter.name}']"
-    expression = (
-        f"self.name != '{flag.name}' || !has(self.params) || !('{parameter.name}' in self.params)"
-        f" || ({value}.matches('^[0-9]{{1,9}}$') && int({value}) >= {parameter.minimum}"
-        f" && int({value}) <= {parameter.maximum})"
-    )
+    number = f"{value}.matches('{_WHOLE_NUMBER}') && int({value}) >= {parameter.minimum}"
+    allowed = f"a whole number of at least {parameter.minimum}"
+    if parameter.maximum is not None:
+        number += f" && int({value}) <= {parameter.maximum}"
+        allowed = f"a whole number from {parameter.minimum} to {parameter.maximum}"
+    if parameter.default == auto.AUTO:
+        number = f"{value} == '{auto.AUTO}' || ({number})"
+        allowed = f"{auto.AUTO} or {allowed}"
     return cel.Rule(
-        expression,
-        f"spec.optimizations[].params.{parameter.name} of {flag.name} must be a whole number "
-        f"from {parameter.minimum} to {parameter.maximum}, in quotes",
+        f"self.name != '{flag.name}' || !has(self.params) || !('{parameter.name}' in self.params)"
+        f" || ({number})",
+        f"spec.optimizations[].params.{parameter.name} of {flag.name} must be {allowed}, in quotes",
         field_path=".params",
     )
 
 
+def _is_in_range(parameter: flags.Parameter, text: str) -> bool:
+    """The Python side of `_range_rule`."""
+    if text == parameter.default == auto.AUTO:
+        return True
+    assert parameter.minimum is not None
+    if not re.fullmatch(_WHOLE_NUMBER, text):
+        return False
+    return parameter.minimum <= int(text) and (parameter.maximum is None or int(text) <= parameter.maximum)
+
+
 def _bounded(flag: flags.Flag) -> tuple[flags.Parameter, ...]:
-    return tuple(p for p in built_parameters(flag) if p.minimum is not None and p.maximum is not None)
+    return tuple(parameter for parameter in built_parameters(flag) if parameter.minimum is not None)
 
 
 NAME_RULES = {name: _names_rule(flags.BY_NAME[name]) for name in flags.BUILT}
@@ -118,14 +135,8 @@ class Optimization(SpecModel):
         flag = flags.BY_NAME[self.name]
         NAME_RULES[self.name].check(self.params.keys() <= {p.name for p in built_parameters(flag)})
         for parameter in _bounded(flag):
-            text = self.params.get(parameter.name)
-            if text is None:
-                continue
-            assert parameter.minimum is not None
-            assert parameter.maximum is not None
-            RANGE_RULES[self.name, parameter.name].check(
-                text.isdecimal() and parameter.minimum <= int(text) <= parameter.maximum
-            )
+            text = self.params.get(parameter.name, parameter.default)
+            RANGE_RULES[self.name, parameter.name].check(_is_in_range(parameter, text))
         return self
 
 

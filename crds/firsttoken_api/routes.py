@@ -15,15 +15,22 @@ class Route(SpecModel):
     name: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
     """Name that requests use."""
     request_class: ClassName | None = Field(default=None, alias="class")
-    """Class of its requests."""
+    """Class of its requests; by default `slo.defaultClass`."""
     max_tokens: Annotated[int, Field(ge=1, le=1_048_576)] | None = None
-    """Default of max_tokens."""
+    """While the flag length-control is on: max_tokens of requests that give none. Goes before the class's."""
     flags: Annotated[tuple[Annotated[str, Field(max_length=40)], ...], Field(max_length=32)] = ()
     """Flags that apply to this route only."""
     params: Annotated[
         dict[Annotated[str, Field(max_length=40)], Annotated[str, Field(max_length=64)]], Field(max_length=16)
     ] = Field(default_factory=dict)
     """Parameters of those flags."""
+
+
+def check_names(routes: tuple[Route, ...]) -> tuple[Route, ...]:
+    """What the API server checks by the list's map key."""
+    if len({each.name for each in routes}) != len(routes):
+        raise ValueError("spec.routes names a route twice")
+    return routes
 
 
 class CachePins(ConfigMapSource):

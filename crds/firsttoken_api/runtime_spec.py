@@ -23,6 +23,9 @@ RENDERED_ARGUMENTS = (
     "--max-num-seqs",
     "--max-num-batched-tokens",
     "--max-prefill-batch",
+    "--prefill-priority",
+    "--block-size",
+    "--kv-blocks",
     "--flags-file",
     "--disable",
 )
@@ -31,8 +34,8 @@ RESERVED_ENVIRONMENT = "FIRSTTOKEN_"
 ARGUMENTS_ARE_OURS = cel.Rule(
     f"!self.exists(argument, argument in {cel.quoted_list(RENDERED_ARGUMENTS)}"
     f" || {cel.quoted_list(RENDERED_ARGUMENTS)}.exists(ours, argument.startsWith(ours + '=')))",
-    "spec.runtime.extraArgs must not repeat an option that has its own field or that the operator sets: "
-    + ", ".join(RENDERED_ARGUMENTS),
+    "spec.runtime.extraArgs must not repeat an option that has its own field or parameter, or that the "
+    "operator sets: " + ", ".join(RENDERED_ARGUMENTS),
 )
 ENVIRONMENT_IS_OURS = cel.Rule(
     f"!self.exists(variable, variable.name.startsWith('{RESERVED_ENVIRONMENT}'))",
@@ -132,7 +135,7 @@ class RuntimeSpec(SpecModel):
     max_prefill_batch: Annotated[int, Field(ge=1, le=256)] = 8
     """Most prompts that are computed in one step."""
     prefill_priority: PrefillPriority = PrefillPriority.NORMAL
-    """`low`: prefill only when no decode runs."""
+    """`low`: prompts are computed only in steps without decodes. None waits for ever."""
     extra_args: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=256)], ...],
         Field(max_length=32, json_schema_extra=cel.rules(ARGUMENTS_ARE_OURS)),

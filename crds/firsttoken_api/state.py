@@ -13,6 +13,9 @@ STATE_VERSION = 1
 Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 """A number that survives every JSON reader and fits into a status: images are the users' own."""
 
+Measure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
 
 class _Report(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -42,6 +45,23 @@ class KvState(_Report):
     block_size_tokens: Count = 0
     blocks_total: Count = 0
     blocks_used: Count = 0
+    blocks_recommended: Count = 0
+    """Peak concurrency x mean sequence length / block size, as measured; 0: nothing was served yet."""
+    live_slots: Count = 0
+    """Slots that hold the KV of a token."""
+    allocated_slots: Count = 0
+    """Slots of all blocks that sequences hold."""
+    needed_slots: Count = 0
+    """Of those, slots that a known token (prompt and output so far) has or will have."""
+    live_slot_seconds_total: Measure = 0.0
+    allocated_slot_seconds_total: Measure = 0.0
+    needed_slot_seconds_total: Measure = 0.0
+    """The three above, integrated over the time in which at least one request waited. Readers that want a
+    window of their own take differences."""
+    use_ratio: Ratio = 0.0
+    """Live / allocated slot seconds since start; 0 while no request has waited."""
+    waste_ratio: Ratio = 0.0
+    """Internal waste, 1 - needed / allocated slot seconds since start; 0 while no request has waited."""
 
 
 class EngineState(_Report):
@@ -63,6 +83,14 @@ class EngineState(_Report):
     backlog_tokens: Count = 0
     """Prompt tokens of queued and running requests that are not computed yet."""
     preemptions_total: Count = 0
+    waiting_by_class: dict[str, Count] = Field(default_factory=dict)
+    """Of `waiting`, by request class; "" is the one class of a service that declares none."""
+    prefill_tokens_per_s: Measure = 0.0
+    """Measured; 0: not known yet."""
+    tpot_p95_s: Measure = 0.0
+    """Of the last 30 s; 0: nothing was generated."""
+    batch_invariant: bool = False
+    """The numbers of a request do not depend on what else is in its batch."""
 
 
 class TtftWindow(_Report):

@@ -6,7 +6,8 @@ The volumes that they mount are made in `pods`.
 import math
 
 from firsttoken_api import inference_service, names, quantity
-from firsttoken_operator import objects, settings
+from firsttoken_api.runtime_spec import PrefillPriority
+from firsttoken_operator import flags, objects, settings
 
 ENGINE_PATIENCE_S = 120
 """How long the engine's server may take to bind its port; loading afterwards is judged by progress."""
@@ -98,6 +99,21 @@ def engine_threads(cpu: str) -> int:
     return max(1, math.ceil(quantity.to_millicores(cpu) / 1000))
 
 
+COLD_OPTIONS = {("paged-kv", "blockSize"): "--block-size", ("paged-kv", "maxBlocks"): "--kv-blocks"}
+"""Options of `firsttoken serve` that carry cold parameters of flags."""
+
+
+def _not_by_default(service: inference_service.InferenceService) -> list[str]:
+    """Options that are only given where the spec asks for them: an engine image of an earlier version, which
+    a user may have named, does not know them."""
+    options = []
+    if service.spec.runtime.prefill_priority is not PrefillPriority.NORMAL:
+        options.append(f"--prefill-priority={service.spec.runtime.prefill_priority.value}")
+    for flag, parameters in flags.cold_parameters(service.spec.optimizations).items():
+        options += [f"{COLD_OPTIONS[flag, name]}={value}" for name, value in sorted(parameters.items())]
+    return options
+
+
 def engine(service: inference_service.InferenceService, images: settings.Images) -> objects.Object:
     spec = service.spec
     runtime = spec.runtime
@@ -120,6 +136,7 @@ def engine(service: inference_service.InferenceService, images: settings.Images)
             f"--max-num-batched-tokens={runtime.max_num_batched_tokens}",
             f"--max-prefill-batch={runtime.max_prefill_batch}",
             f"--threads={engine_threads(spec.resources.cpu)}",
+            *_not_by_default(service),
             f"--flags-file={names.FLAGS_FOLDER}/{names.FLAGS_KEY}",
             "--log-format=json",
             *runtime.extra_args,

@@ -7,10 +7,9 @@ the flags document that sidecars hand to their engines. The spec itself is never
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from firsttoken_api import duration, flags, hot_settings
+from firsttoken_api import duration, flags, hot_settings, inference_service, slo
 from firsttoken_api.optimizations import Optimization
 from firsttoken_api.reasons import Reason
-from firsttoken_api.slo import SloSpec
 
 DEFAULT = "Default"
 """What `requested` says of a flag that the spec does not list."""
@@ -94,18 +93,73 @@ def _with_needs(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
     return tuple(current[decision.name] for decision in decisions)
 
 
-def document(decisions: Iterable[Decision], slo: SloSpec, generation: int) -> hot_settings.HotSettings:
+def cold_parameters(optimizations: Iterable[Optimization]) -> dict[str, dict[str, str]]:
+    """Cold parameters that are not at their defaults, by flag and name: part of the revision, whatever the
+    flag's mode, so that a hot switch stays one."""
+    found = {each.name: _cold(flags.BY_NAME[each.name], each.params) for each in optimizations}
+    return {name: found[name] for name in sorted(found) if found[name]}
+
+
+def _cold(flag: flags.Flag, given: Mapping[str, str]) -> dict[str, str]:
+    asked = {
+        parameter.name: _as_written_by_us(given[parameter.name])
+        for parameter in flag.parameters
+        if parameter.cold and parameter.name in given
+    }
+    defaults = {parameter.name: parameter.default for parameter in flag.parameters}
+    return {name: value for name, value in asked.items() if value != defaults[name]}
+
+
+def _as_written_by_us(value: str) -> str:
+    """`032` is 32: another spelling of a number is no other value."""
+    return str(int(value)) if value.isdecimal() else value
+
+
+KNOWN_TO_EVERY_ENGINE = frozenset({"paged-kv", "continuous-batching", "chunked-prefill"})
+"""Flags of the first version. A later one stands in the document only where something was asked of it: an
+engine that started before this operator must not refuse a whole document for a name it does not know."""
+
+
+def document(
+    decisions: Iterable[Decision], spec: inference_service.InferenceServiceSpec, generation: int
+) -> hot_settings.HotSettings:
     """The sealed document for the flags ConfigMap."""
     return hot_settings.HotSettings(
         generation=generation,
         flags=tuple(
             hot_settings.EffectiveFlag(name=each.name, enabled=each.enabled, params=dict(each.params))
             for each in decisions
+            if each.name in KNOWN_TO_EVERY_ENGINE or each.reason is not Reason.DEFAULT
         ),
         objective=hot_settings.Objective(
-            ttft_p95_s=duration.to_seconds(slo.ttft_p95), window_s=duration.to_seconds(slo.window)
+            ttft_p95_s=duration.to_seconds(spec.slo.ttft_p95),
+            window_s=duration.to_seconds(spec.slo.window),
+            tpot_p95_s=duration.to_seconds(spec.slo.tpot_p95) if spec.slo.tpot_p95 else None,
+        ),
+        classes=tuple(_class(each) for each in spec.slo.classes),
+        default_class=_default_class(spec.slo),
+        routes=tuple(
+            hot_settings.RouteSettings(
+                name=each.name, request_class=each.request_class, max_tokens=each.max_tokens
+            )
+            for each in spec.routes
         ),
     ).sealed()
+
+
+def _class(request_class: slo.RequestClass) -> hot_settings.ClassSettings:
+    return hot_settings.ClassSettings(
+        name=request_class.name,
+        priority=request_class.priority,
+        ttft_p99_s=duration.to_seconds(request_class.ttft_p99),
+        max_tokens=request_class.max_tokens,
+    )
+
+
+def _default_class(objective: slo.SloSpec) -> str:
+    """What requests without a class belong to: the first class where the spec does not say."""
+    first = objective.classes[0].name if objective.classes else ""
+    return objective.default_class or first
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def flags_config_map(
         "metadata": objects.metadata(
             service, names.flags_config_map(name, revision), names.ROLE_SERVING, revision
         ),
-        "data": {names.FLAGS_KEY: document.model_dump_json()},
+        "data": {names.FLAGS_KEY: document.to_json()},
     }
 
 

@@ -100,9 +100,9 @@ def make(observed: Observed, images: settings.Images, forced_off: frozenset[str]
 
     wanted = scaling.wanted(service.spec)
     decisions = flags.decide(service.spec.optimizations, forced_off)
-    document = flags.document(decisions, service.spec.slo, 1)
+    document = flags.document(decisions, service.spec, 1)
     generation = _generation(observed, document.hash)
-    document = flags.document(decisions, service.spec.slo, generation)
+    document = flags.document(decisions, service.spec, generation)
     progress = flag_rollout.advance(observed.live_pods(), generation, document.hash, now)
 
     actions: list[Action] = []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firsttoken_api import duration, inference_service, resolved
-from firsttoken_operator import containers, objects, pods, resolution, settings
+from firsttoken_operator import containers, flags, objects, pods, resolution, settings
 from firsttoken_operator.observed import Observed, Revision
 
 Object = dict[str, Any]
@@ -56,7 +56,8 @@ def intent(service: inference_service.InferenceService, model: resolved.Resolved
         exclude_defaults=True,
         include={"model", "runtime", "resources", "drain", "pod_template"},
     )
-    return cold | {"digest": model.digest}
+    parameters = flags.cold_parameters(service.spec.optimizations)
+    return cold | ({"parameters": parameters} if parameters else {}) | {"digest": model.digest}
 
 
 def render(

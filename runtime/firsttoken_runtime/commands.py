@@ -12,7 +12,7 @@ import typer
 
 from firsttoken_api import resolved
 from firsttoken_api.errors import UserError
-from firsttoken_api.runtime_spec import Device, DType
+from firsttoken_api.runtime_spec import Device, DType, PrefillPriority
 from firsttoken_runtime import console, core, settings, termination
 from firsttoken_runtime.settings import AUTO, OptionError
 
@@ -48,10 +48,19 @@ def serve(
         str, typer.Option(metavar="N|auto", help="Most tokens of one step.")
     ] = AUTO,
     max_prefill_batch: Annotated[int, typer.Option(min=1, help="Most prompts of one step.")] = 8,
+    prefill_priority: Annotated[
+        str, typer.Option(help="normal, or low: prompts only in steps without decodes.")
+    ] = PrefillPriority.NORMAL.value,
     block_size: Annotated[int, typer.Option(help="Tokens of a KV block.")] = 16,
     kv_blocks: Annotated[
         str, typer.Option(metavar="N|auto", help="KV blocks; from the memory by default.")
     ] = AUTO,
+    batch_invariant: Annotated[
+        bool,
+        typer.Option(
+            "--batch-invariant", help="Numbers that do not depend on what else is in the batch; slower."
+        ),
+    ] = False,
     threads: Annotated[str, typer.Option(metavar="N|auto", help="CPU threads of the engine.")] = AUTO,
     flags_file: Annotated[Path | None, typer.Option(help="Flags document to start with (in pods).")] = None,
     disable: Annotated[
@@ -78,8 +87,10 @@ def serve(
             max_num_seqs=settings.auto_or_count("--max-num-seqs", max_num_seqs) or settings.START_NUM_SEQS,
             max_num_batched_tokens=settings.auto_or_count("--max-num-batched-tokens", max_num_batched_tokens),
             max_prefill_batch=max_prefill_batch,
+            prefill_priority=settings.choice("--prefill-priority", prefill_priority, PrefillPriority),
             block_size_tokens=settings.block_size(block_size),
             kv_blocks=settings.auto_or_count("--kv-blocks", kv_blocks),
+            batch_invariant=batch_invariant,
             threads=settings.auto_or_count("--threads", threads),
         )
         wanted = settings.ServeSettings(

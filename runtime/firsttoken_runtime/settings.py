@@ -13,7 +13,7 @@ from firsttoken_api import flags, names
 from firsttoken_api.errors import UserError
 from firsttoken_api.hot_settings import EffectiveFlag, HotSettings, Objective
 from firsttoken_api.reasons import Reason
-from firsttoken_api.runtime_spec import Device, DType
+from firsttoken_api.runtime_spec import Device, DType, PrefillPriority
 from firsttoken_runtime import core
 
 AUTO = "auto"
@@ -86,7 +86,7 @@ def served_name(asked: str, path: Path) -> str:
     return asked or (path.stem if path.is_file() else path.resolve().name)
 
 
-def choice(option: str, text: str, allowed: type[Device] | type[DType]) -> str:
+def choice(option: str, text: str, allowed: type[Device] | type[DType] | type[PrefillPriority]) -> str:
     if text not in list(allowed):
         raise OptionError(option, f"{text!r} is not one of {', '.join(allowed)}")
     return text

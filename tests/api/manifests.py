@@ -46,7 +46,12 @@ def flags(*entries: Object) -> Object:
     return {"optimizations": list(entries)}
 
 
-BUILT = ("paged-kv", "continuous-batching", "chunked-prefill")
+BUILT = ("paged-kv", "continuous-batching", "chunked-prefill", "priority", "length-control")
+
+CLASSES = [
+    {"name": "interactive", "ttftP99": "1s", "priority": 10, "maxTokens": 1024},
+    {"name": "batch", "ttftP99": "8s"},
+]
 
 VALID = (
     Case("minimal"),
@@ -65,8 +70,38 @@ VALID = (
             {"name": "paged-kv", "mode": "Disabled"},
             {"name": "continuous-batching", "mode": "Gated"},
             {"name": "chunked-prefill", "mode": "Forced", "params": {"chunkTokens": "64"}},
+            {"name": "priority", "mode": "Forced"},
+            {"name": "length-control", "mode": "Gated"},
         ),
     ),
+    *(
+        Case(
+            f"blocks of {tokens}, {count} of them",
+            flags(
+                {
+                    "name": "paged-kv",
+                    "mode": "Forced",
+                    "params": {"blockSize": str(tokens), "maxBlocks": count},
+                }
+            ),
+        )
+        for tokens, count in ((8, "auto"), (128, "1"), (33, "999999999"))
+    ),
+    Case("prompts give way", {"runtime": {"prefillPriority": "low"}, "slo": {"tpotP95": "50ms"}}),
+    Case(
+        "classes and routes",
+        {
+            "slo": {"defaultClass": "batch", "classes": CLASSES},
+            "routes": [
+                {"name": "intent", "class": "interactive", "maxTokens": 64},
+                {"name": "summary", "class": "batch"},
+                {"name": "other"},
+            ],
+        },
+    ),
+    Case("classes without a default", {"slo": {"classes": CLASSES}}),
+    Case("equal priorities", {"slo": {"classes": [{**each, "priority": -1000} for each in CLASSES]}}),
+    Case("routes without classes", {"routes": [{"name": "intent", "maxTokens": 1}]}),
     Case(
         "largest chunk",
         flags({"name": "chunked-prefill", "mode": "Forced", "params": {"chunkTokens": "4096"}}),
@@ -209,9 +244,30 @@ INVALID = (
     ),
     Case("no mode", flags({"name": "paged-kv"}), says=("spec.optimizations[0].mode", "Required")),
     Case(
-        "parameter that is not built",
-        flags({"name": "paged-kv", "mode": "Forced", "params": {"blockSize": "32"}}),
-        says=("spec.optimizations[0].params", "paged-kv", "none"),
+        "parameter of another flag",
+        flags({"name": "continuous-batching", "mode": "Forced", "params": {"blockSize": "32"}}),
+        says=("spec.optimizations[0].params", "continuous-batching", "none"),
+    ),
+    Case(
+        "priority without what it needs",
+        flags({"name": "priority", "mode": "Forced"}, {"name": "continuous-batching", "mode": "Disabled"}),
+        says=("spec.optimizations", "priority Forced needs continuous-batching"),
+    ),
+    *(
+        Case(
+            f"blocks of {value}",
+            flags({"name": "paged-kv", "mode": "Forced", "params": {"blockSize": value}}),
+            says=("blockSize", "a whole number from 8 to 128"),
+        )
+        for value in ("7", "129", "auto", "")
+    ),
+    *(
+        Case(
+            f"{value} blocks",
+            flags({"name": "paged-kv", "mode": "Forced", "params": {"maxBlocks": value}}),
+            says=("maxBlocks", "auto or a whole number of at least 1"),
+        )
+        for value in ("0", "-1", "all", "1e3", "1000000000")
     ),
     Case(
         "unknown parameter",
@@ -240,6 +296,72 @@ INVALID = (
             says=("spec.slo.ttftP95", "from 1ms to 10m"),
         )
         for value in ("0s", "11m", "fast", "1.5s", "5d", "500")
+    ),
+    Case(
+        "default class without classes",
+        {"slo": {"defaultClass": "batch"}},
+        says=("spec.slo.defaultClass", "must be the name of one of spec.slo.classes: none"),
+    ),
+    Case(
+        "default class that is none of the classes",
+        {"slo": {"defaultClass": "urgent", "classes": CLASSES}},
+        says=("spec.slo.defaultClass", "one of spec.slo.classes: interactive, batch"),
+    ),
+    Case(
+        "route of no class",
+        {"routes": [{"name": "intent", "class": "batch"}]},
+        says=("spec.routes", "must be the name of one of spec.slo.classes: none"),
+    ),
+    Case(
+        "route of an unknown class",
+        {
+            "slo": {"classes": CLASSES},
+            "routes": [{"name": "summary", "class": "batch"}, {"name": "intent", "class": "urgent"}],
+        },
+        says=("spec.routes[].class", "one of spec.slo.classes: interactive, batch"),
+    ),
+    Case(
+        "class twice",
+        {"slo": {"classes": [*CLASSES, {"name": "batch", "ttftP99": "1s"}]}},
+        says=("spec.slo.classes[2]", "Duplicate value"),
+    ),
+    Case(
+        "route twice",
+        {"routes": [{"name": "intent"}, {"name": "intent", "maxTokens": 1}]},
+        says=("spec.routes[1]", "Duplicate value"),
+    ),
+    *(
+        Case(
+            f"class with {field} {value}",
+            {"slo": {"classes": [{"name": "batch", "ttftP99": "8s", field: value}]}},
+            says=(f"spec.slo.classes[0].{field}", words),
+        )
+        for field, value, words in (
+            ("priority", 1001, "less than or equal to 1000"),
+            ("priority", -1001, "greater than or equal to -1000"),
+            ("maxTokens", 0, "greater than or equal to 1"),
+            ("ttftP99", "0s", "from 1ms to 10m"),
+            ("name", "Batch!", "should match"),
+        )
+    ),
+    Case(
+        "class without an objective",
+        {"slo": {"classes": [{"name": "batch"}]}},
+        says=("spec.slo.classes[0].ttftP99", "Required"),
+    ),
+    Case("pace of an hour", {"slo": {"tpotP95": "1h"}}, says=("spec.slo.tpotP95", "from 1ms to 1m")),
+    Case(
+        "unknown prefill priority",
+        {"runtime": {"prefillPriority": "high"}},
+        says=("spec.runtime.prefillPriority", '"normal"', '"low"'),
+    ),
+    *(
+        Case(
+            f"argument {option} with a field of its own",
+            {"runtime": {"extraArgs": [option]}},
+            says=("spec.runtime.extraArgs", option.partition("=")[0]),
+        )
+        for option in ("--prefill-priority=low", "--block-size", "--kv-blocks=7")
     ),
     Case("window of a day", {"slo": {"window": "24h"}}, says=("spec.slo.window", "from 10s to 1h")),
     Case(
@@ -336,4 +458,4 @@ EVALUATION: Object = {
     },
 }
 
-EXAMPLES = ("smollm2-cpu.yaml", "llama-gpu.yaml", "external-autoscaler.yaml")
+EXAMPLES = ("smollm2-cpu.yaml", "llama-gpu.yaml", "external-autoscaler.yaml", "request-classes.yaml")

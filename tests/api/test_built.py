@@ -20,13 +20,10 @@ SETS: dict[str, manifests.Object] = {
     "model.credentialsRef": {"model": {"credentialsRef": {"name": "token"}}},
     "model.cache": {"model": {"cache": {"claimName": "cache"}}},
     "runtime.engine": {"runtime": {"engine": "vllm"}},
-    "runtime.prefillPriority": {"runtime": {"prefillPriority": "low"}},
     "autopilot": {"autopilot": "Enabled"},
     "resources.gpus": {"resources": {"gpus": 2}},
-    "slo.tpotP95": {"slo": {"tpotP95": "50ms"}},
-    "slo.defaultClass": {"slo": {"defaultClass": "interactive"}},
-    "slo.classes": {"slo": {"classes": [{"name": "batch", "ttftP99": "8s"}]}},
-    "routes": {"routes": [{"name": "intent", "class": "interactive", "maxTokens": 64}]},
+    "routes[].flags": {"routes": [{"name": "chat"}, {"name": "intent", "flags": ["semantic-cache"]}]},
+    "routes[].params": {"routes": [{"name": "chat"}, {"name": "intent", "params": {"threshold": "0.97"}}]},
     "cachePins": {"cachePins": {"configMapRef": {"name": "pins"}}},
     "scaling.scaleDownWindow": {"scaling": {"scaleDownWindow": "300s"}},
     "scaling.advisory": {"scaling": {"advisory": True}},
@@ -48,8 +45,16 @@ def test_every_row_is_tested_here() -> None:
 @pytest.mark.parametrize("path", SETS)
 def test_setting_the_field_is_found_and_named(path: str) -> None:
     found = built.not_built(_spec(SETS[path]))
-    assert [where for where, _ in found] == [f"spec.{path}"]
-    assert f"spec.{path}" in found[0][1]
+    where = f"spec.{path.replace('[]', '[1]')}"
+    assert [each for each, _ in found] == [where]
+    assert where in found[0][1]
+
+
+def test_what_is_not_built_of_a_route_is_named() -> None:
+    route = {"name": "intent", "flags": ["semantic-cache", "kv-int8"], "params": {"threshold": "0.97"}}
+    messages = [message for _, message in built.not_built(_spec({"routes": [route]}))]
+    assert messages[0].startswith("spec.routes[0].flags (semantic-cache, kv-int8) is not built yet")
+    assert messages[1].startswith("spec.routes[0].params (threshold) is not built yet")
 
 
 def test_nothing_is_found_in_what_is_built() -> None:
@@ -64,6 +69,7 @@ def test_allowed_values_of_the_same_fields_are_not_found() -> None:
         {"autopilot": "Disabled", "routing": {"strategy": "None"}},
         {"resources": {"gpus": 1}, "scaling": {"advisory": False}},
         {"routes": [], "slo": {"classes": []}, "model": {"draft": ""}},
+        {"routes": [{"name": "intent", "maxTokens": 64, "flags": [], "params": {}}]},
     ):
         assert built.not_built(_spec(patch)) == []
 
@@ -92,6 +98,12 @@ def _submodels(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _submodels(argument)
 
 
+def _suffix(annotation: Any) -> str:
+    """How the path of a list goes on to the fields of its entries."""
+    origins = {typing.get_origin(each) for each in (annotation, *typing.get_args(annotation))}
+    return "[]" if tuple in origins else ""
+
+
 def _leaves(model: type[BaseModel], path: str) -> Iterator[tuple[str, str, str]]:
     """(path, attribute, wire name) of every field that holds no further fields of ours."""
     for name, field in model.model_fields.items():
@@ -103,7 +115,7 @@ def _leaves(model: type[BaseModel], path: str) -> Iterator[tuple[str, str, str]]
             yield where, name, alias
         else:
             for each in inner:
-                yield from _leaves(each, where)
+                yield from _leaves(each, f"{where}{_suffix(field.annotation)}")
 
 
 def test_every_field_is_either_in_the_list_or_read_by_the_operator() -> None:
@@ -120,4 +132,5 @@ def test_no_field_of_the_list_is_read_by_the_operator_all_the_same() -> None:
     whole = [entry.path for entry in built.NOT_BUILT_FIELDS if not entry.values and entry.above is None]
     attributes = {alias: name for _, name, alias in _leaves(InferenceServiceSpec, "")}
     own = {path: attributes[path.rpartition(".")[2]] for path in whole}
-    assert {path for path, name in own.items() if name in words} <= {"model.cache", "gate"}  # common words
+    common_words = {"model.cache", "gate", "routes[].flags", "routes[].params"}
+    assert {path for path, name in own.items() if name in words} <= common_words

@@ -25,6 +25,13 @@ def test_a_client_is_told_when_to_come_back() -> None:
     assert errors.BadRequestError("wrong").headers() == {}
 
 
+def test_admission_by_time_is_a_429_of_its_own_that_says_when_to_come_back() -> None:
+    refusal = errors.ObjectiveUnreachableError("not within 1 s", retry_after_s=3)
+    assert (refusal.status, refusal.headers()) == (429, {"Retry-After": "3"})
+    assert refusal.body()["error"]["code"] == "objective_unreachable"
+    assert errors.ObjectiveUnreachableError("later").headers() == {"Retry-After": "1"}
+
+
 def test_a_code_can_be_more_special() -> None:
     assert errors.BadRequestError("wrong").body()["error"]["code"] is None
     assert errors.BadRequestError("wrong", code="context_length_exceeded").body()["error"]["code"] == (

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -18,6 +20,29 @@ def test_a_newer_replicas_fields_are_ignored() -> None:
 def test_progress_is_a_share() -> None:
     with pytest.raises(ValidationError):
         EngineState(phase=Phase.LOADING, load_progress=1.5)
+
+
+def test_an_older_replicas_state_is_read_with_defaults() -> None:
+    state = EngineState.model_validate(
+        {"phase": "Ready", "kv": {"block_size_tokens": 16, "blocks_total": 8, "blocks_used": 2}, "waiting": 1}
+    )
+    assert (state.kv.use_ratio, state.kv.blocks_recommended, state.waiting_by_class) == (0, 0, {})
+    assert (state.prefill_tokens_per_s, state.tpot_p95_s, state.batch_invariant) == (0, 0, False)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tpot_p95_s": float("nan")},
+        {"prefill_tokens_per_s": float("inf")},
+        {"waiting_by_class": {"batch": -1}},
+        {"kv": {"use_ratio": 1.1}},
+        {"kv": {"live_slot_seconds_total": -0.5}},
+    ],
+)
+def test_measures_are_numbers_in_their_range(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        EngineState.model_validate({"phase": "Ready", **fields})
 
 
 @pytest.mark.parametrize("length", [-1, 2**63])

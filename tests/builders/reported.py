@@ -11,8 +11,8 @@ from firsttoken_operator.observed import Observed, Pod
 
 SERVICE = build.service()
 FIRST = build.revision(SERVICE)
-HASH = flags.document(flags.decide((), frozenset()), SERVICE.spec.slo, 1).hash
-ALL_FLAGS = ("paged-kv", "continuous-batching", "chunked-prefill")
+HASH = flags.document(flags.decide((), frozenset()), SERVICE.spec, 1).hash
+ALL_FLAGS = ("paged-kv", "continuous-batching", "chunked-prefill", "priority")
 
 
 def ready_pod(name: str = "chat-1", **state: Any) -> Pod:

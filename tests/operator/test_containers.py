@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from builders import observed as build
-from firsttoken_api import names
-from firsttoken_operator import pods
+from firsttoken_api import flags, names, runtime_spec
+from firsttoken_operator import containers, pods
 
 Object = dict[str, Any]
 
@@ -60,6 +60,27 @@ def test_the_cold_settings_are_the_engine_s_arguments() -> None:
     )
     assert arguments[-1] == "--threads=2"
     assert {"name": "OMP_NUM_THREADS", "value": "2"} in engine(pod)["env"]
+
+
+def test_newer_options_are_given_only_where_they_are_asked_for() -> None:
+    """An image of an earlier version does not know them."""
+    newer = ("--prefill-priority", "--block-size", "--kv-blocks")
+    defaults = [{"name": "paged-kv", "mode": "Forced", "params": {"blockSize": "16", "maxBlocks": "auto"}}]
+    for pod in (template(), template(optimizations=defaults)):
+        assert not [each for each in engine(pod)["args"] if each.startswith(newer)]
+    pod = template(
+        runtime={"device": "cpu", "prefillPriority": "low"},
+        optimizations=[
+            {"name": "paged-kv", "mode": "Forced", "params": {"blockSize": "32", "maxBlocks": "500"}}
+        ],
+    )
+    assert {"--prefill-priority=low", "--block-size=32", "--kv-blocks=500"} <= set(engine(pod)["args"])
+
+
+def test_every_cold_parameter_of_a_built_flag_has_an_option() -> None:
+    cold = {(f.name, p.name) for f in flags.FLAGS if f.built for p in f.parameters if p.built and p.cold}
+    assert cold == containers.COLD_OPTIONS.keys()
+    assert set(containers.COLD_OPTIONS.values()) <= set(runtime_spec.RENDERED_ARGUMENTS)
 
 
 def test_a_container_that_is_only_slow_is_not_restarted() -> None:

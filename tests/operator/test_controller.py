@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from builders import observed as build
 from builders.fake_api import FakeApi
-from firsttoken_api import hot_settings, names
+from firsttoken_api import flags, hot_settings, names
 from firsttoken_api.state import SidecarState
 from firsttoken_operator import (
     apply,
@@ -176,7 +176,10 @@ class World:
         mark = metadata.get("annotations", {}).get(names.ANNOTATION_FLAGS, "")
         known = self.scraper.states.get(metadata["uid"])
         if known is None or mark.split(".")[0] == str(document.generation):
-            enabled = tuple(flag.name for flag in document.flags if flag.enabled)
+            asked = {flag.name: flag.enabled for flag in document.flags}
+            enabled = tuple(
+                flag.name for flag in flags.FLAGS if flag.built and asked.get(flag.name, flag.on_by_default)
+            )
             self.scraper.states[metadata["uid"]] = build.sidecar_state(
                 document.generation, document.hash, enabled=enabled
             )
@@ -228,7 +231,7 @@ async def test_from_creation_to_rest(world: World) -> None:
     assert len(world.pods()) == 1
     assert world.condition("Ready") == ("True", "Serving")
     assert world.condition("FlagsApplied") == ("True", "Applied")
-    assert world.status()["flags"] == "3/3"
+    assert world.status()["flags"] == "4/4"
     kinds_made = {key[0] for key in world.api.objects}
     assert kinds_made >= {"Deployment", "Service", "ConfigMap", "PodDisruptionBudget", "ControllerRevision"}
     for _ in range(3):
@@ -388,7 +391,7 @@ async def test_a_spec_that_does_not_fit_is_reported_and_nothing_else_happens(wor
 async def test_hot_settings_that_are_held_back_are_reported_once(world: World) -> None:
     await world.service()
     await world.settle()
-    await world.service(slo={"ttftP95": "3s", "tpotP95": "50ms"})
+    await world.service(slo={"ttftP95": "3s"}, rollout={"soak": "5m"})
     await world.settle()
     assert world.condition("SpecAccepted") == ("False", "NotBuilt")
     assert world.status()["flagGeneration"] == {"desired": 2, "applied": 1}

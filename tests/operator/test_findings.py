@@ -89,7 +89,7 @@ def test_flags_on_their_way_stuck_and_refused() -> None:
         )
 
     decisions = flags.decide(service.spec.optimizations, frozenset())
-    newest = flags.document(decisions, service.spec.slo, 2)
+    newest = flags.document(decisions, service.spec, 2)
     written = (build.document(FIRST, 2, newest.hash),)
     stuck = conditions(observed(marked(40), service=service, documents=written))["FlagsApplied"]
     assert brief(stuck) == ("False", "Applying")

@@ -1,10 +1,13 @@
 """The decision per flag, and the generation of the document."""
 
+from typing import Any
+
 import pytest
 
 from builders import observed as build
 from firsttoken_api import flags as table
 from firsttoken_api.flags import FlagMode
+from firsttoken_api.hot_settings import ClassSettings, HotSettings, RouteSettings
 from firsttoken_api.optimizations import Optimization
 from firsttoken_api.reasons import Reason
 from firsttoken_operator import flags
@@ -22,7 +25,8 @@ def asked(name: str, mode: FlagMode, **params: str) -> Optimization:
 def test_defaults_are_in_force_and_only_built_flags_are_decided() -> None:
     decisions = decide()
     assert tuple(decisions) == table.BUILT
-    assert all(each.enabled and each.reason is Reason.DEFAULT for each in decisions.values())
+    assert all(each.reason is Reason.DEFAULT for each in decisions.values())
+    assert {name for name, each in decisions.items() if not each.enabled} == {"length-control"}
     assert {each.requested for each in decisions.values()} == {flags.DEFAULT}
 
 
@@ -37,6 +41,14 @@ def test_defaults_are_in_force_and_only_built_flags_are_decided() -> None:
 def test_each_mode_has_its_reason(mode: FlagMode, enabled: bool, reason: Reason) -> None:
     decision = decide(asked("chunked-prefill", mode))["chunked-prefill"]
     assert (decision.enabled, decision.reason, decision.requested) == (enabled, reason, mode.value)
+
+
+def test_a_lossy_flag_is_on_only_when_forced() -> None:
+    assert not decide()["length-control"].enabled
+    gated = decide(asked("length-control", FlagMode.GATED))["length-control"]
+    assert (gated.enabled, gated.reason) == (False, Reason.NOT_JUDGED)
+    assert "Forced" in gated.message
+    assert decide(asked("length-control", FlagMode.FORCED))["length-control"].enabled
 
 
 def test_a_flag_whose_need_is_off_is_off_too_and_names_it() -> None:
@@ -63,13 +75,73 @@ def test_built_hot_parameters_travel_with_their_defaults() -> None:
     assert dict(decision.params) == {"chunkTokens": "256"}
 
 
-def test_the_document_lists_every_built_flag_and_the_objective_in_seconds() -> None:
-    slo = build.service(slo={"ttftP95": "250ms", "window": "1m"}).spec.slo
-    document = flags.document(flags.decide((), frozenset()), slo, 7)
-    assert [each.name for each in document.flags] == list(table.BUILT)
-    assert (document.generation, document.objective.ttft_p95_s, document.objective.window_s) == (7, 0.25, 60)
-    assert document.hash == document.content_hash()
-    assert document.hash == flags.document(flags.decide((), frozenset()), slo, 8).hash
+def document_of(*asked: Optimization, off: frozenset[str] = frozenset(), **spec: Any) -> HotSettings:
+    return flags.document(flags.decide(asked, off), build.service(**spec).spec, 7)
+
+
+def test_the_document_has_the_objective_in_seconds_and_a_hash_of_its_content() -> None:
+    slo = {"ttftP95": "250ms", "window": "1m", "tpotP95": "40ms"}
+    document = document_of(slo=slo)
+    objective = document.objective
+    assert (objective.ttft_p95_s, objective.window_s, objective.tpot_p95_s) == (0.25, 60, 0.04)
+    assert (document.generation, document.hash) == (7, document.content_hash())
+    spec = build.service(slo=slo).spec
+    assert document.hash == flags.document(flags.decide((), frozenset()), spec, 8).hash
+
+
+def test_flags_of_later_versions_are_listed_only_when_something_was_asked() -> None:
+    """An engine of the first version refuses a document with a name that it does not know."""
+    first = ["paged-kv", "continuous-batching", "chunked-prefill"]
+    assert [each.name for each in document_of().flags] == first
+    forced = document_of(asked("length-control", FlagMode.FORCED))
+    assert [each.name for each in forced.flags] == [*first, "length-control"]
+    off = document_of(off=frozenset({"priority"}))
+    assert {each.name: each.enabled for each in off.flags}["priority"] is False
+    needs = document_of(asked("continuous-batching", FlagMode.DISABLED))
+    assert {each.name: each.enabled for each in needs.flags}["priority"] is False
+
+
+CLASSES: list[dict[str, Any]] = [
+    {"name": "interactive", "ttftP99": "1500ms", "priority": 10, "maxTokens": 64},
+    {"name": "batch", "ttftP99": "8s"},
+]
+
+
+def test_classes_and_routes_travel_with_the_flags() -> None:
+    routes = [{"name": "intent", "class": "interactive", "maxTokens": 8}, {"name": "free"}]
+    document = document_of(slo={"classes": CLASSES, "defaultClass": "batch"}, routes=routes)
+    assert document.classes == (
+        ClassSettings(name="interactive", priority=10, ttft_p99_s=1.5, max_tokens=64),
+        ClassSettings(name="batch", ttft_p99_s=8),
+    )
+    assert document.default_class == "batch"
+    assert document.routes == (
+        RouteSettings(name="intent", request_class="interactive", max_tokens=8),
+        RouteSettings(name="free"),
+    )
+
+
+def test_the_first_class_is_the_default_one() -> None:
+    assert document_of(slo={"classes": CLASSES}).default_class == "interactive"
+    assert document_of().default_class == ""
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({}, {}),
+        ({"blockSize": "16", "maxBlocks": "auto"}, {}),
+        ({"blockSize": "016"}, {}),
+        ({"blockSize": "032", "maxBlocks": "500"}, {"paged-kv": {"blockSize": "32", "maxBlocks": "500"}}),
+    ],
+)
+@pytest.mark.parametrize("mode", FlagMode)
+def test_cold_parameters_are_those_that_differ_whatever_the_mode(
+    mode: FlagMode, params: dict[str, str], expected: dict[str, dict[str, str]]
+) -> None:
+    one = asked("paged-kv", mode, **params)
+    assert flags.cold_parameters([one, asked("chunked-prefill", mode, chunkTokens="64")]) == expected
+    assert decide(one)["paged-kv"].params == (), "not in the hot document"
 
 
 @pytest.mark.parametrize(

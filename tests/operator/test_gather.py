@@ -172,7 +172,7 @@ def test_a_record_of_another_kind_is_left_alone() -> None:
 
 def test_flags_documents_also_after_a_hand_edit() -> None:
     world = World()
-    document = flags.document(flags.decide((), frozenset()), SERVICE.spec.slo, 3)
+    document = flags.document(flags.decide((), frozenset()), SERVICE.spec, 3)
     body = manifests.flags_config_map(SERVICE, RENDERING.name, document)
     world.put(body, "uid-c")
     (seen,) = world.gather().documents

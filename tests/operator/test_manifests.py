@@ -18,7 +18,7 @@ def template(**spec: Any) -> Object:
 
 def children() -> list[Object]:
     service = build.service()
-    document = flags.document(flags.decide((), frozenset()), service.spec.slo, 1)
+    document = flags.document(flags.decide((), frozenset()), service.spec, 1)
     return [
         manifests.deployment(service, "abc", template(), 2),
         manifests.controller_revision(service, "abc", 1, {}),

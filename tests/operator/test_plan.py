@@ -45,7 +45,7 @@ def replicas(made: plan.Plan) -> dict[str, int]:
 
 
 def content_hash(service: Any) -> str:
-    return flags.document(flags.decide(service.spec.optimizations, frozenset()), service.spec.slo, 1).hash
+    return flags.document(flags.decide(service.spec.optimizations, frozenset()), service.spec, 1).hash
 
 
 def status(

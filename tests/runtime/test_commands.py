@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from firsttoken_api.resolved import ResolveFailure, parse
+from firsttoken_runtime import commands
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess:
@@ -19,6 +20,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess:
         (("/nowhere",), "SOURCE: /nowhere: no such file or folder"),
         (("hf://org/name",), "SOURCE: hf:// is not part of this version"),
         ((".", "--dtype", "int4"), "--dtype: 'int4' is not one of auto, bfloat16"),
+        ((".", "--prefill-priority", "high"), "--prefill-priority: 'high' is not one of normal, low"),
         ((".", "--disable", "nothing"), "--disable: 'nothing' is not one of paged-kv"),
         ((".", "--log-format", "xml"), "--log-format: 'xml' is not one of text, json"),
     ],
@@ -28,6 +30,21 @@ def test_a_wrong_option_is_one_line_and_exit_status_two(arguments, said):
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert said in done.stderr
+
+
+def test_options_reach_the_engine_s_settings(monkeypatch, tmp_path):
+    seen = []
+
+    async def take(wanted):
+        seen.append(wanted.engine)
+
+    monkeypatch.setattr("firsttoken_runtime.server.process.serve", take)
+    commands.serve(str(tmp_path))
+    commands.serve(
+        str(tmp_path), prefill_priority="low", batch_invariant=True, block_size=32, kv_blocks="500"
+    )
+    read = [(s.prefill_priority, s.batch_invariant, s.block_size_tokens, s.kv_blocks) for s in seen]
+    assert read == [("normal", False, 16, None), ("low", True, 32, 500)]
 
 
 def test_in_a_pod_the_reason_is_left_for_the_operator(tmp_path):
@@ -48,5 +65,7 @@ def test_help_names_every_option_and_loads_no_engine():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     text = _run("serve", "--help").stdout
+    for option in ("--prefill-priority", "--batch-invariant", "--kv-blocks", "--block-size"):
+        assert option in text
     for option in ("--max-model-len", "--memory-fraction", "--flags-file", "--disable", "--ops-port"):
         assert option in text

@@ -6,7 +6,7 @@ import pytest
 
 from firsttoken_api import flags
 from firsttoken_api.hot_settings import HotSettings
-from firsttoken_api.runtime_spec import DType
+from firsttoken_api.runtime_spec import DType, PrefillPriority
 from firsttoken_runtime import settings
 from firsttoken_runtime.settings import OptionError
 
@@ -23,6 +23,7 @@ from firsttoken_runtime.settings import OptionError
         (lambda: settings.memory_fraction("0"), "--memory-fraction"),
         (lambda: settings.memory_fraction("nan"), "--memory-fraction"),
         (lambda: settings.memory_fraction("lots"), "--memory-fraction"),
+        (lambda: settings.choice("--prefill-priority", "high", PrefillPriority), "--prefill-priority"),
         (lambda: settings.block_size(7), "--block-size"),
         (lambda: settings.block_size(129), "--block-size"),
         (lambda: settings.ports(70000, None), "--port"),
@@ -69,7 +70,7 @@ def test_a_missing_model_has_a_reason_for_the_operator():
 
 
 def test_disabled_flags_decide_every_built_one():
-    wanted = settings.initial_settings(None, ["continuous-batching", "chunked-prefill"])
+    wanted = settings.initial_settings(None, ["continuous-batching", "chunked-prefill", "priority"])
     assert wanted is not None
     assert {flag.name: flag.enabled for flag in wanted.flags} == {
         name: name == "paged-kv" for name in flags.BUILT

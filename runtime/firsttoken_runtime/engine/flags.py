@@ -60,7 +60,7 @@ def _default(flag: str, parameter: str) -> int:
 
 
 def _parameters(flag: api_flags.Flag, given: dict[str, str]) -> dict[str, int]:
-    known = {parameter.name: parameter for parameter in flag.parameters if parameter.built}
+    known = {one.name: one for one in flag.parameters if one.built and not one.cold}
     values = {}
     for name, text in given.items():
         parameter = known.get(name)
