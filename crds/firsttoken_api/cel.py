@@ -56,6 +56,16 @@ def merged(*extras: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def joined(items: str, attribute: str, most: int) -> str:
+    """CEL for the attribute of every entry of a list of at most `most`, with commas. Written out entry by
+    entry: the API server takes a `join` for something of unbounded cost and refuses the definition."""
+    parts = [
+        f"(size({items}) > {number} ? {separator}{items}[{number}].{attribute} : '')"
+        for number, separator in enumerate(["", *["', ' + "] * (most - 1)])
+    ]
+    return " + ".join(parts)
+
+
 def quoted_list(values: tuple[str, ...]) -> str:
     """A CEL list literal of strings."""
     return "[" + ", ".join(f"'{value}'" for value in values) + "]"

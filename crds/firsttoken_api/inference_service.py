@@ -19,7 +19,7 @@ from firsttoken_api.routing import RoutingSpec
 from firsttoken_api.runtime_spec import Device, RuntimeSpec
 from firsttoken_api.scaling import ScalingSpec
 from firsttoken_api.service_spec import ServiceSpec
-from firsttoken_api.slo import SloSpec, class_list
+from firsttoken_api.slo import SloSpec, class_list, joined_classes
 from firsttoken_api.status import InferenceServiceStatus
 
 LONGEST_NAME = 40
@@ -46,7 +46,7 @@ ROUTE_CLASSES_EXIST = cel.Rule(
     "spec.routes[].class must be the name of one of spec.slo.classes",
     field_path=".routes",
     message_expression="'spec.routes[].class must be the name of one of spec.slo.classes: '"
-    " + (has(self.slo.classes) ? self.slo.classes.map(each, each.name).join(', ') : 'none')",
+    f" + {joined_classes('self.slo.classes')}",
 )
 
 

@@ -7,7 +7,14 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from firsttoken_api import cel, duration
 from firsttoken_api.base import SpecModel
 
+MOST_CLASSES = 8
 ClassName = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+
+
+def joined_classes(path: str) -> str:
+    """CEL for the declared classes in a message."""
+    names = cel.joined(path, "name", MOST_CLASSES)
+    return f"(has({path}) && size({path}) > 0 ? {names} : 'none')"
 
 
 def class_list(class_names: tuple[str, ...]) -> str:
@@ -43,7 +50,7 @@ DEFAULT_CLASS_EXISTS = cel.Rule(
     "spec.slo.defaultClass must be the name of one of spec.slo.classes",
     field_path=".defaultClass",
     message_expression="'spec.slo.defaultClass must be the name of one of spec.slo.classes: '"
-    " + (has(self.classes) ? self.classes.map(each, each.name).join(', ') : 'none')",
+    f" + {joined_classes('self.classes')}",
 )
 
 
@@ -62,7 +69,7 @@ class SloSpec(SpecModel):
     """Class of requests that name none, where there are classes; by default the first of them."""
     classes: Annotated[
         tuple[RequestClass, ...],
-        Field(max_length=8, json_schema_extra=cel.list_map("name")),
+        Field(max_length=MOST_CLASSES, json_schema_extra=cel.list_map("name")),
         AfterValidator(_check_names),
     ] = ()
     """Request classes. None: one class, with ttftP95 as its objective."""

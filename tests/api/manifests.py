@@ -48,7 +48,7 @@ def flags(*entries: Object) -> Object:
 
 BUILT = ("paged-kv", "continuous-batching", "chunked-prefill", "priority", "length-control")
 
-CLASSES = [
+CLASSES: list[Object] = [
     {"name": "interactive", "ttftP99": "1s", "priority": 10, "maxTokens": 1024},
     {"name": "batch", "ttftP99": "8s"},
 ]
