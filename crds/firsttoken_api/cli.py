@@ -1,8 +1,8 @@
 """The `firsttoken` command: finds the sub-commands that the installed packages add.
 
-Each package lists plain functions under the entry point group `firsttoken.commands`. Only what was asked
-for is imported, so that `firsttoken version` needs no engine; where an extra is missing, the line that
-installs it is printed.
+Each package lists plain functions, or groups of them (`typer.Typer`), under the entry point group
+`firsttoken.commands`. Only what was asked for is imported, so that `firsttoken version` needs no engine;
+where an extra is missing, the line that installs it is printed.
 """
 
 import functools
@@ -17,13 +17,22 @@ import typer
 from firsttoken_api.errors import UserError
 
 GROUP = "firsttoken.commands"
-_EXTRA_OF_PACKAGE = {"firsttoken_runtime": "runtime", "firsttoken_operator": "operator"}
+_EXTRA_OF_PACKAGE = {
+    "firsttoken_runtime": "runtime",
+    "firsttoken_runtime.bench": "runtime,bench",  # it starts a server
+    "firsttoken_operator": "operator",
+}
 
 Command = Callable[..., Any]
 
 
 def _extra(entry: EntryPoint) -> str:
-    return _EXTRA_OF_PACKAGE[entry.module.partition(".")[0]]
+    """Of the nearest package that has one."""
+    package = entry.module
+    while package not in _EXTRA_OF_PACKAGE:
+        package = package.rpartition(".")[0]
+        assert package, f"no extra brings {entry.module}"
+    return _EXTRA_OF_PACKAGE[package]
 
 
 def _fail(message: str) -> NoReturn:
@@ -53,10 +62,19 @@ def _guarded(command: Command, entry: EntryPoint) -> Command:
     return run
 
 
-def _load(entry: EntryPoint) -> Command:
+def _guarded_group(group: typer.Typer, entry: EntryPoint) -> typer.Typer:
+    """The same commands under the same name, each guarded; the package's own object stays as it is."""
+    guarded = typer.Typer(no_args_is_help=True, help=group.info.help)
+    for each in group.registered_commands:
+        assert each.callback is not None
+        guarded.command(each.name)(_guarded(each.callback, entry))
+    return guarded
+
+
+def _load(entry: EntryPoint) -> Command | typer.Typer:
     """The command; where its module cannot be imported, a stand-in that says what to install."""
     try:
-        command: Command = entry.load()
+        command: Command | typer.Typer = entry.load()
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("firsttoken_"):
             raise
@@ -67,7 +85,7 @@ def _load(entry: EntryPoint) -> Command:
 
         stand_in.__doc__ = f'Needs: pip install "firsttoken\\[{_extra(entry)}]"'  # escaped: rich markup
         return stand_in
-    return _guarded(command, entry)
+    return _guarded_group(command, entry) if isinstance(command, typer.Typer) else _guarded(command, entry)
 
 
 def version() -> None:
@@ -94,6 +112,9 @@ def app(arguments: Sequence[str] = ()) -> typer.Typer:
     root.command("version")(version)
     for entry in (found[name] for name in asked if name in found):
         command = _load(entry)
+        if isinstance(command, typer.Typer):
+            root.add_typer(command, name=entry.name)
+            continue
         is_stand_in = command.__name__ == "stand_in"
         settings = {"ignore_unknown_options": True} if is_stand_in else None
         root.command(entry.name, context_settings=settings)(command)

@@ -32,6 +32,16 @@ def _section(name: str, command: Any) -> str:
     )
 
 
+def _flat(commands: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Every command by its whole name, those of a group after the group."""
+    found = []
+    for name, command in commands.items():
+        found.append((name, command))
+        inner = {f"{name} {each}": part for each, part in getattr(command, "commands", {}).items()}
+        found += _flat(inner)
+    return found
+
+
 def page() -> str:
     """docs/reference/cli.md. Needs every package's extra; a command that cannot be imported is an error."""
     root: Any = typer.main.get_command(cli.app())
@@ -39,7 +49,7 @@ def page() -> str:
     missing = [name for name, each in commands.items() if (each.help or "").startswith("Needs: ")]
     if missing:
         raise ModuleNotFoundError(f"install all extras to document: {', '.join(missing)}")
-    sections = "\n".join(_section(name, command) for name, command in commands.items())
+    sections = "\n".join(_section(*each) for each in _flat(commands))
     return f"""# Command line
 
 `firsttoken COMMAND --help` says the same. What a person can correct (a port that is taken, a model that is

@@ -1,0 +1,144 @@
+"""One streamed completion over HTTP, timed from outside; works with every OpenAI-compatible server."""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from firsttoken_api.errors import UserError
+from firsttoken_runtime.bench import summary, workload
+
+CLASS_HEADER = "X-Firsttoken-Class"
+CONNECT_TIMEOUT_S = 30.0
+_DATA = b"data: "
+_DONE = b"[DONE]"
+
+
+class Failed(Exception):  # noqa: N818
+    """A request that did not get what it asked for; the message is counted and reported."""
+
+
+@dataclass
+class _Seen:
+    """What has come of one answer so far."""
+
+    first_s: float | None = None
+    last_s: float = 0.0
+    longest_gap_s: float = 0.0
+    output_tokens: int | None = None
+    is_done: bool = False
+
+    def content(self, now_s: float) -> None:
+        if self.first_s is None:
+            self.first_s = now_s
+        else:
+            self.longest_gap_s = max(self.longest_gap_s, now_s - self.last_s)
+        self.last_s = now_s
+
+
+class Client:
+    """Requests to one server. Times are seconds from `started_at_s`."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, model: str) -> None:
+        self._session = session
+        self._url = url
+        self._model = model
+        self.started_at_s = time.perf_counter()
+
+    def now_s(self) -> float:
+        return time.perf_counter() - self.started_at_s
+
+    async def ask(self, request: workload.Request, start_s: float | None = None) -> summary.Record:
+        """Never raises for what the server does: an error is part of the record."""
+        began_s = self.now_s() if start_s is None else start_s
+        seen = _Seen()
+        error = ""
+        try:
+            await self._stream(request, seen)
+            _check(request, seen)
+        except Failed as failure:
+            error = str(failure)
+        except (aiohttp.ClientError, TimeoutError, OSError) as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        tokens = seen.output_tokens or 0
+        has_pace = seen.first_s is not None and tokens > 1
+        return summary.Record(
+            group=request.group,
+            prompt_tokens=len(request.prompt_token_ids),
+            output_tokens=tokens,
+            start_s=began_s,
+            end_s=self.now_s(),
+            ttft_s=None if seen.first_s is None else seen.first_s - began_s,
+            tpot_s=(seen.last_s - seen.first_s) / (tokens - 1) if has_pace and seen.first_s else None,
+            longest_gap_s=seen.longest_gap_s,
+            error=error,
+        )
+
+    async def _stream(self, request: workload.Request, seen: _Seen) -> None:
+        headers = {CLASS_HEADER: request.request_class} if request.request_class else {}
+        async with self._session.post(
+            f"{self._url}/v1/completions", json=body(self._model, request), headers=headers
+        ) as response:
+            if response.status != 200:
+                raise Failed(f"HTTP {response.status}: {(await response.text())[:200]}")
+            async for line in response.content:
+                if line.startswith(_DATA):
+                    self._take(line[len(_DATA) :].strip(), seen)
+
+    def _take(self, data: bytes, seen: _Seen) -> None:
+        now_s = self.now_s()
+        if data == _DONE:
+            seen.is_done = True
+            return
+        try:
+            chunk = json.loads(data)
+        except ValueError as error:
+            raise Failed(f"an event is not JSON: {data[:80]!r}") from error
+        if "error" in chunk:
+            raise Failed(f"error event: {chunk['error'].get('message', chunk['error'])}")
+        for choice in chunk.get("choices", ()):
+            # An answer without any text has its first token when it ends.
+            if choice.get("text") or choice.get("finish_reason"):
+                seen.content(now_s)
+        if usage := chunk.get("usage"):
+            seen.output_tokens = int(usage["completion_tokens"])
+
+
+def body(model: str, request: workload.Request) -> dict[str, Any]:
+    """Greedy, past the end-of-text token, so that the length is what was asked for."""
+    return {
+        "model": model,
+        "prompt": list(request.prompt_token_ids),
+        "max_tokens": request.output_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def _check(request: workload.Request, seen: _Seen) -> None:
+    if not seen.is_done:
+        raise Failed("the stream ended without [DONE]")
+    if seen.output_tokens is None or seen.first_s is None:
+        raise Failed("the stream had no content or no usage")
+    if request.output_tokens is not None and seen.output_tokens != request.output_tokens:
+        raise Failed(f"{request.output_tokens} tokens were asked for and {seen.output_tokens} came")
+
+
+def session() -> aiohttp.ClientSession:
+    """Without a limit on connections or on the length of an answer; the load has a time limit of its own."""
+    timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
+
+
+async def model_name(http: aiohttp.ClientSession, url: str) -> str:
+    """The first model that the server has. Raises UserError."""
+    try:
+        async with http.get(f"{url}/v1/models") as response:
+            cards = (await response.json(content_type=None))["data"]
+            return str(cards[0]["id"])
+    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise UserError(f"no OpenAI-compatible server answers at {url} ({error or 'timeout'})") from error

@@ -1,0 +1,192 @@
+"""A result as Markdown: figures, change, the reference, the bars, what went wrong, the machine. Pure."""
+
+from collections.abc import Sequence
+
+from firsttoken_runtime.bench import bars, reference, summary
+from firsttoken_runtime.bench.result import Context, Result
+
+UNKNOWN = "–"
+HEAD = ("TTFT P50 / P90 / P95 / P99 ms", "TPOT P50 / P95 ms", "req/s", "output tok/s", "errors")
+KV_HEAD = ("KV memory use", "internal waste", "preemptions")
+
+
+def markdown(result: Result) -> str:
+    parts = [f"# {result.experiment.title}", "", *_warnings(result), _figures(result)]
+    parts += _change(result)
+    if result.experiment.name == "table":
+        parts += ["", "## Beside the reference figures", "", _beside_reference(result)]
+    if result.experiment.bars:
+        parts += ["", "## Bars", "", verdicts(result.verdicts)]
+    parts += errors(result.rounds)
+    if result.experiment.notes:
+        parts += ["", "## Notes", "", *(f"- {note}" for note in result.experiment.notes)]
+    parts += ["", "## Measured on", "", machine(result.context)]
+    return "\n".join(parts) + "\n"
+
+
+def _warnings(result: Result) -> list[str]:
+    said = []
+    if not result.is_complete:
+        cut = sorted({one.variant for one in result.rounds if not one.is_complete})
+        said.append(f"**Not complete**: the time was up before the load was through in {', '.join(cut)}.")
+    late_s = max((one.send_delay_s for one in result.rounds), default=0.0)
+    if late_s > 0.1:
+        said.append(f"**The client was late**: up to {late_s * 1e3:.0f} ms after a request was due.")
+    return [*said, ""] if said else []
+
+
+def _figures(result: Result) -> str:
+    names = summary.groups(result.rounds)
+    head = ("variant", *(("requests",) if names else ()), *HEAD, *KV_HEAD)
+    rows = []
+    for variant in result.experiment.variants:
+        rounds = result.of(variant.name)
+        everything = summary.figures(rounds)
+        rows.append((variant.name, *(("all",) if names else ()), *_row(everything), *_kv(everything)))
+        rows += [(variant.name, name, *_row(summary.figures(rounds, name)), "", "", "") for name in names]
+    return table(head, rows)
+
+
+def _row(one: summary.Figures) -> tuple[str, ...]:
+    ttfts = (one.ttft_p50_s, one.ttft_p90_s, one.ttft_p95_s, one.ttft_p99_s)
+    return (
+        " / ".join(milliseconds(value) for value in ttfts),
+        " / ".join(milliseconds(value) for value in (one.tpot_p50_s, one.tpot_p95_s)),
+        f"{one.requests_per_s:.2f}",
+        f"{one.output_tokens_per_s:.1f}",
+        str(one.errors),
+    )
+
+
+def _kv(one: summary.Figures) -> tuple[str, str, str]:
+    return (
+        percent(one.kv_use),
+        percent(one.kv_waste),
+        UNKNOWN if one.preemptions is None else str(one.preemptions),
+    )
+
+
+def _change(result: Result) -> list[str]:
+    """Each variant against the first one."""
+    base, *others = result.experiment.variants
+    if not others:
+        return []
+    start = summary.figures(result.of(base.name))
+    rows = []
+    for variant in others:
+        now = summary.figures(result.of(variant.name))
+        pairs = (
+            (now.ttft_p50_s, start.ttft_p50_s),
+            (now.ttft_p90_s, start.ttft_p90_s),
+            (now.ttft_p99_s, start.ttft_p99_s),
+            (now.tpot_p95_s, start.tpot_p95_s),
+            (now.requests_per_s, start.requests_per_s),
+            (now.output_tokens_per_s, start.output_tokens_per_s),
+        )
+        rows.append((variant.name, *(change(*pair) for pair in pairs)))
+    head = ("variant", "TTFT P50", "TTFT P90", "TTFT P99", "TPOT P95", "req/s", "output tok/s")
+    return ["", f"## Change against {base.name}", "", table(head, rows)]
+
+
+def _beside_reference(result: Result) -> str:
+    """Ours and theirs; what compares is the change against each one's own baseline."""
+    base = summary.figures(result.of(result.experiment.variants[0].name))
+    their_base = reference.STEPS[0]
+    names = [variant.name for variant in result.experiment.variants]
+    rows = []
+    for name in dict.fromkeys([*names, *reference.BY_NAME]):
+        ours = summary.figures(result.of(name)) if name in names else None
+        theirs = reference.BY_NAME.get(name)
+        rows.append(
+            (
+                name,
+                change(ours.ttft_p50_s, base.ttft_p50_s) if ours else UNKNOWN,
+                change(theirs.ttft_p50_s, their_base.ttft_p50_s) if theirs else UNKNOWN,
+                change(ours.ttft_p99_s, base.ttft_p99_s) if ours else UNKNOWN,
+                change(theirs.ttft_p99_s, their_base.ttft_p99_s) if theirs else UNKNOWN,
+                change(ours.requests_per_s, base.requests_per_s) if ours else UNKNOWN,
+                change(theirs.requests_per_s, their_base.requests_per_s) if theirs else UNKNOWN,
+                percent(ours.kv_use) if ours else UNKNOWN,
+                percent(theirs.kv_use) if theirs else UNKNOWN,
+            )
+        )
+    head = (
+        "step",
+        *(
+            f"{figure}, {who}"
+            for figure in ("TTFT P50", "TTFT P99", "req/s")
+            for who in ("ours", "reference")
+        ),
+        *("KV use, ours", "KV use, reference"),
+    )
+    return table(head, rows)
+
+
+def verdicts(judged: Sequence[bars.Verdict]) -> str:
+    rows = []
+    for one in judged:
+        limit = f"at most {one.bar.at_most:.3g}" if one.bar.at_most is not None else ""
+        limit = limit or f"at least {one.bar.at_least:.3g}"
+        spread = UNKNOWN
+        if one.lowest is not None and one.highest is not None:
+            spread = f"{one.lowest:.3g} to {one.highest:.3g}"
+        reached = {True: "yes", False: "**no**", None: "not measured"}[one.is_reached]
+        rows.append(
+            (one.bar.text, limit, UNKNOWN if one.value is None else f"{one.value:.3g}", spread, reached)
+        )
+    return table(("bar", "limit", "measured", "single repeats", "reached"), rows)
+
+
+def errors(rounds: Sequence[summary.Round]) -> list[str]:
+    """A section, or nothing when no request failed."""
+    found: list[tuple[str, str, str]] = []
+    for variant in dict.fromkeys(one.variant for one in rounds):
+        counts = summary.errors([one for one in rounds if one.variant == variant])
+        found += [(variant, str(count), error) for error, count in counts.items()]
+    if not found:
+        return []
+    return ["", "## Requests that failed", "", table(("variant", "requests", "error"), found)]
+
+
+def machine(context: Context) -> str:
+    here = context.machine
+    load = " / ".join(f"{one[0]:.2f}" for one in (context.load_before, context.load_after))
+    rows = [
+        ("processor", f"{here.processor}, {here.cores} cores, {', '.join(here.features)}"),
+        ("memory", f"{here.memory_bytes / 2**30:.1f} GiB"),
+        ("system", f"{here.system}, Python {here.python}"),
+        ("load average before / after (1 min)", load),
+        ("model", f"{context.model}, sha256 {context.model_sha256 or UNKNOWN}"),
+        ("device and number format", f"{context.device}, {context.dtype}"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in here.versions.items())),
+        ("seed, repeats", f"{context.seed}, {context.repeats}"),
+        ("started", context.started_at),
+        ("command", f"`{' '.join(context.command)}`"),
+        ("server", f"`{' '.join(context.server_command)}`"),
+        *((name, str(value)) for name, value in context.extra.items()),
+    ]
+    return table(("what", "value"), rows)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown; a pipe in a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
+        for line in lines
+    )
+
+
+def milliseconds(seconds: float | None) -> str:
+    if seconds is None:
+        return UNKNOWN
+    return f"{seconds * 1e3:.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.1f}"
+
+
+def percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{share:.1%}"
+
+
+def change(now: float | None, before: float | None) -> str:
+    """`-77 %`, from `before` to `now`."""
+    return UNKNOWN if now is None or not before else f"{now / before - 1:+.0%}".replace("%", " %")

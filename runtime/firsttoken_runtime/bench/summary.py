@@ -1,0 +1,139 @@
+"""Figures of what the clients saw. Pure.
+
+TTFT runs from the moment a request is sent (open loop: was due) to its first byte of content; TPOT is the
+time from there to the last content, divided by the tokens after the first. A request that failed counts
+as an error and in no percentile.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Record:
+    """One request as its client saw it. Times in seconds from the start of the load."""
+
+    group: str
+    prompt_tokens: int
+    output_tokens: int
+    start_s: float
+    end_s: float
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    """None where only one token was generated."""
+    longest_gap_s: float = 0.0
+    """Between two pieces of content."""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Use of the KV memory while at least one request waited, in slot-seconds."""
+
+    live: float
+    needed: float
+    allocated: float
+
+    def __add__(self, other: "Slots") -> "Slots":
+        return Slots(self.live + other.live, self.needed + other.needed, self.allocated + other.allocated)
+
+    def __sub__(self, other: "Slots") -> "Slots":
+        return Slots(self.live - other.live, self.needed - other.needed, self.allocated - other.allocated)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One variant under the whole load, once."""
+
+    variant: str
+    repeat: int
+    duration_s: float
+    records: tuple[Record, ...]
+    slots: Slots | None = None
+    """None: the server does not export it."""
+    preemptions: int | None = None
+    is_complete: bool = True
+    """False: the time was up before the load was through."""
+    send_delay_s: float = 0.0
+    """Open loop: most that a request was sent after it was due."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One variant, one group of requests. Times in seconds; None: nothing to measure."""
+
+    requests: int
+    errors: int
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    ttft_p95_s: float | None
+    ttft_p99_s: float | None
+    tpot_p50_s: float | None
+    tpot_p95_s: float | None
+    longest_gap_s: float | None
+    requests_per_s: float
+    output_tokens_per_s: float
+    kv_use: float | None
+    kv_waste: float | None
+    preemptions: int | None
+
+
+def percentile(values: Iterable[float], percent: float) -> float | None:
+    """With linear interpolation between the two nearest values; None of nothing."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    place = (len(ordered) - 1) * percent / 100
+    below, above = math.floor(place), math.ceil(place)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def figures(rounds: Sequence[Round], group: str | None = None) -> Figures:
+    """Of all rounds together; `group` None = all requests. KV figures are the variant's in either case."""
+    chosen = [one for round_ in rounds for one in round_.records if group in (None, one.group)]
+    good = [one for one in chosen if not one.error]
+    duration_s = sum(round_.duration_s for round_ in rounds)
+    ttfts = [one.ttft_s for one in good if one.ttft_s is not None]
+    tpots = [one.tpot_s for one in good if one.tpot_s is not None]
+    slots = _sum_slots(rounds)
+    counted = [round_.preemptions for round_ in rounds if round_.preemptions is not None]
+    return Figures(
+        requests=len(chosen),
+        errors=len(chosen) - len(good),
+        ttft_p50_s=percentile(ttfts, 50),
+        ttft_p90_s=percentile(ttfts, 90),
+        ttft_p95_s=percentile(ttfts, 95),
+        ttft_p99_s=percentile(ttfts, 99),
+        tpot_p50_s=percentile(tpots, 50),
+        tpot_p95_s=percentile(tpots, 95),
+        longest_gap_s=max((one.longest_gap_s for one in good), default=None),
+        requests_per_s=len(good) / duration_s if duration_s else 0.0,
+        output_tokens_per_s=sum(one.output_tokens for one in good) / duration_s if duration_s else 0.0,
+        kv_use=slots.live / slots.allocated if slots and slots.allocated else None,
+        kv_waste=1 - slots.needed / slots.allocated if slots and slots.allocated else None,
+        preemptions=sum(counted) if len(counted) == len(rounds) else None,
+    )
+
+
+def _sum_slots(rounds: Sequence[Round]) -> Slots | None:
+    total = Slots(0.0, 0.0, 0.0)
+    for round_ in rounds:
+        if round_.slots is None:
+            return None
+        total += round_.slots
+    return total
+
+
+def groups(rounds: Sequence[Round]) -> list[str]:
+    """Names of the groups, in order of appearance; empty where there is only one without a name."""
+    names = dict.fromkeys(one.group for round_ in rounds for one in round_.records)
+    return [] if len(names) < 2 else list(names)
+
+
+def errors(rounds: Sequence[Round]) -> dict[str, int]:
+    """How often each error was seen, the most frequent first."""
+    counts: dict[str, int] = {}
+    for one in (one for round_ in rounds for one in round_.records if one.error):
+        counts[one.error] = counts.get(one.error, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
