@@ -106,13 +106,13 @@ def test_while_another_prompt_waits_one_gets_at_most_half_of_the_budget() -> Non
     assert [work.num_tokens for work in step.prefills] == [64, 64]
 
 
-def test_who_gets_no_tokens_waits_on_without_blocks() -> None:
+def test_blocks_are_taken_chunk_by_chunk_and_who_gets_no_tokens_has_none() -> None:
     one = scheduler()
     for number in range(3):
         one.submit(sequence(number, prompt=100, arrival_s=number))
     step, _ = run_step(one)
     assert [work.num_tokens for work in step.prefills] == [64, 64]
-    assert (one.stats().running, one.stats().waiting, one.pool.num_used) == (2, 1, 14)
+    assert (one.stats().running, one.stats().waiting, one.pool.num_used) == (2, 1, 8)
 
 
 def test_first_come_first_served_even_if_submitted_late() -> None:
@@ -212,7 +212,7 @@ def test_nobody_is_preempted_more_often_than_the_bound(bound: int, monkeypatch: 
     [
         (sequence(1, prompt=0), "no tokens"),
         (sequence(1, prompt=256), "longest context of 256"),
-        (sequence(1, max_tokens=0), "max_tokens is 0"),
+        (sequence(1, max_tokens=-1), "max_tokens is -1"),
         (sequence(1, prompt=200, max_tokens=10), "all of it holds 160"),
     ],
 )

@@ -1,20 +1,28 @@
-"""The optimization flags as the engine understands them: a hot settings document -> switches. Pure."""
+"""The optimization flags as the engine understands them: a hot settings document -> switches. Pure.
 
-from dataclasses import dataclass
+Classes and the TPOT objective come with the flags, because all of them change at the same step.
+"""
+
+from dataclasses import dataclass, replace
 
 from firsttoken_api import flags as api_flags
 from firsttoken_api import hot_settings
+from firsttoken_runtime.scheduler import classes as request_classes
 
 
 @dataclass(frozen=True)
 class InForce:
-    """The switches of one flag set."""
+    """The switches of one flag set, and what else changes while serving."""
 
     enabled: tuple[str, ...]
     paged_kv: bool
     continuous_batching: bool
     chunk_tokens: int | None
     """None: chunked-prefill is off."""
+    priority: bool = False
+    length_control: bool = False
+    classes: request_classes.ClassTable = request_classes.ONE_CLASS
+    tpot_p95_s: float | None = None
 
 
 class BadFlags(ValueError):  # noqa: N818
@@ -23,6 +31,17 @@ class BadFlags(ValueError):  # noqa: N818
 
 def defaults() -> InForce:
     return from_settings(())
+
+
+def from_hot_settings(settings: hot_settings.HotSettings) -> InForce:
+    """Everything of a document. Raises BadFlags."""
+    table = request_classes.ClassTable(
+        classes=tuple(
+            request_classes.RequestClass(one.name, one.priority, one.max_tokens) for one in settings.classes
+        ),
+        default=settings.default_class,
+    )
+    return replace(from_settings(settings.flags), classes=table, tpot_p95_s=settings.objective.tpot_p95_s)
 
 
 def from_settings(settings: tuple[hot_settings.EffectiveFlag, ...]) -> InForce:
@@ -51,6 +70,8 @@ def from_settings(settings: tuple[hot_settings.EffectiveFlag, ...]) -> InForce:
         paged_kv="paged-kv" in on,
         continuous_batching="continuous-batching" in on,
         chunk_tokens=chunk if "chunked-prefill" in on else None,
+        priority="priority" in on,
+        length_control="length-control" in on,
     )
 
 

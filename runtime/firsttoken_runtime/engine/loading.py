@@ -46,12 +46,12 @@ class Engine:
         self.size = size
         self.in_force = in_force
         self.runner = runner
-        self.scheduler = scheduling.Scheduler(self._limits(in_force), self._pool(in_force))
+        self.scheduler = scheduling.Scheduler(self._limits(in_force), self._pool(in_force), in_force.classes)
 
     def switch(self, in_force: engine_flags.InForce) -> None:
-        """Bring other flags into force, between two steps."""
+        """Bring other flags and classes into force, between two steps."""
         pool = None if in_force.paged_kv == self.in_force.paged_kv else self._pool(in_force)
-        self.scheduler.switch(self._limits(in_force), pool)
+        self.scheduler.switch(self._limits(in_force), pool, in_force.classes)
         self.in_force = in_force
 
     def ready(self) -> core.Ready:

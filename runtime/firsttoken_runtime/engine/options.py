@@ -7,6 +7,7 @@ from firsttoken_runtime.scheduler import limits
 CPU_STEP_TOKENS = 512
 """A step of this many tokens takes a fraction of a second on a core: decodes are not held up longer."""
 GPU_STEP_TOKENS = 8192
+PREFILL_PRIORITIES = ("normal", "low")
 
 
 class BadOption(ValueError):  # noqa: N818
@@ -32,6 +33,9 @@ def scheduler_limits(
             f"--max-num-batched-tokens {batched} is below --max-num-seqs {settings.max_num_seqs}; "
             "every running sequence needs a token a step"
         )
+    if settings.prefill_priority not in PREFILL_PRIORITIES:
+        allowed = ", ".join(PREFILL_PRIORITIES)
+        raise BadOption(f"--prefill-priority is {settings.prefill_priority!r}, it is one of {allowed}")
     return limits.Limits(
         max_model_len=max_model_len,
         max_num_seqs=settings.max_num_seqs,
@@ -39,4 +43,8 @@ def scheduler_limits(
         max_prefill_batch=settings.max_prefill_batch,
         continuous_batching=in_force.continuous_batching,
         chunk_tokens=in_force.chunk_tokens,
+        priority=in_force.priority,
+        length_control=in_force.length_control,
+        prefill_only_when_idle=settings.prefill_priority == "low",
+        tpot_p95_s=in_force.tpot_p95_s,
     )

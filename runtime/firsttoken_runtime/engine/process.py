@@ -47,7 +47,7 @@ def _load(
         in_force = engine_flags.defaults()
         if initial_settings_json is not None:
             document = hot_settings.HotSettings.model_validate_json(initial_settings_json)
-            in_force = engine_flags.from_settings(document.flags)
+            in_force = engine_flags.from_hot_settings(document)
         return loading.load(settings, in_force, lambda progress: box.send(core.Loading(progress=progress)))
     except errors.ModelError as error:
         failed(error.reason, error)

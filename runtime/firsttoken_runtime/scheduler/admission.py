@@ -13,19 +13,15 @@ def refusal(
     """The reason why a sequence can never run, or None. `pool_tokens`: slots of the whole pool."""
     if num_prompt_tokens == 0:
         return "the prompt has no tokens"
-    if sampling.max_tokens < 1:
-        return f"max_tokens is {sampling.max_tokens}, at least 1 is needed"
-    if num_prompt_tokens >= limits.max_model_len:
+    if sampling.max_tokens < 0:
+        return f"max_tokens is {sampling.max_tokens}, it cannot be negative"
+    least_output = min(sampling.max_tokens, 1)
+    if num_prompt_tokens + least_output > limits.max_model_len:
         return (
-            f"the prompt has {num_prompt_tokens} tokens; with at least one token of output it is longer than "
-            f"the longest context of {limits.max_model_len} tokens"
+            f"the prompt has {num_prompt_tokens} tokens; with at least {least_output} tokens of output it is "
+            f"longer than the longest context of {limits.max_model_len} tokens"
         )
-    needed = most_tokens(num_prompt_tokens, sampling, limits.max_model_len)
+    needed = limits.most_tokens(num_prompt_tokens, sampling.max_tokens)
     if needed > pool_tokens:
         return f"prompt and output may need {needed} tokens of KV cache; all of it holds {pool_tokens}"
     return None
-
-
-def most_tokens(num_prompt_tokens: int, sampling: core.SamplingParams, max_model_len: int) -> int:
-    """The longest a sequence may become, in tokens."""
-    return min(num_prompt_tokens + sampling.max_tokens, max_model_len)

@@ -20,6 +20,14 @@ class Limits:
     """False: admit only when nothing runs."""
     chunk_tokens: int | None = 512
     """Most prompt tokens of one sequence in a step; None: a prompt is computed in one step."""
+    priority: bool = False
+    """False: first come, first served, in one class."""
+    length_control: bool = False
+    """Past the output budget of its class a request is lowered by one class."""
+    prefill_only_when_idle: bool = False
+    """Prompts are computed in steps without decodes; one that has waited long goes on beside them."""
+    tpot_p95_s: float | None = None
+    """Objective: prompts get less of each step while tokens come slower than this."""
 
     def __post_init__(self) -> None:
         assert self.max_num_batched_tokens >= self.max_num_seqs, "a step must hold one token a sequence"
@@ -36,3 +44,16 @@ class Limits:
         if num_running == 0:
             return 0
         return max(num_running, int(num_blocks * WATERMARK_FRACTION))
+
+    def most_tokens(self, num_prompt_tokens: int, max_tokens: int) -> int:
+        """The longest a sequence may become."""
+        return min(num_prompt_tokens + max_tokens, self.max_model_len)
+
+    def largest_chunk(self, prefill_budget: int, prompts_in_line: int) -> int:
+        """Most tokens of one prompt in a step: while another waits, at most half of the budget."""
+        if self.chunk_tokens is None:
+            return prefill_budget
+        share = prefill_budget
+        if prompts_in_line > 1:
+            share = max(prefill_budget // 2, MIN_CHUNK_TOKENS)
+        return min(self.chunk_tokens, share)

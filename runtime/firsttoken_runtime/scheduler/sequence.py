@@ -1,12 +1,19 @@
-"""One sequence on its way through the engine, and what happens to it in one step."""
-
-from dataclasses import dataclass
+"""One sequence on its way through the engine. Mutable: owned by the scheduler."""
 
 from firsttoken_runtime import core
+from firsttoken_runtime.scheduler.classes import RequestClass
+from firsttoken_runtime.scheduler.step import Committed, ScheduledStep, Work
+
+__all__ = ["Committed", "ScheduledStep", "Sequence", "Work"]
+
+Rank = tuple[int, int, int, float, float, int]
+"""Place in the line of prompts, smallest first; see `order`."""
+Place = tuple[int, float, int]
+"""Place among those that run: class, arrival, id."""
 
 
 class Sequence:
-    """A prompt and its answer so far. Mutable: owned by the scheduler."""
+    """A prompt and its answer so far."""
 
     def __init__(
         self,
@@ -16,6 +23,10 @@ class Sequence:
         arrival_s: float,
         stop_ids: frozenset[int] = frozenset(),
         queued_at_s: float = 0.0,
+        *,
+        request_class: str = "",
+        priority: int = 0,
+        expected_output_tokens: int | None = None,
     ) -> None:
         self.sequence_id = sequence_id
         self.sampling = sampling
@@ -27,8 +38,26 @@ class Sequence:
         """Prompt and output; only ever appended to."""
         self.num_computed_tokens = 0
         """Tokens whose KV is in the cache."""
+
         self.block_table: list[int] = []
+        self.promised_blocks = 0
+        """Blocks it does not hold yet but is sure to get; see `memory`."""
         self.preemptions = 0
+
+        self.request_class = request_class
+        self.priority = priority
+        self.expected_output_tokens = expected_output_tokens
+        self.class_in_force = RequestClass()
+        """What `request_class` means now; one lower when `is_lowered`."""
+        self.is_lowered = False
+        self.is_returning = False
+        """True from when it lost its blocks until its known tokens are computed again."""
+        self.rank: Rank = (0, 0, 0, 0.0, 0.0, 0)
+        self.place: Place = (0, 0.0, 0)
+
+        self.waiting_since_s = arrival_s
+        """Arrival, or when it last lost its blocks."""
+        self.last_token_at_s = 0.0
         self.queued_at_s = queued_at_s or arrival_s
         self.scheduled_at_s = 0.0
         """When it was first given tokens; 0 = not yet. Stays as it is when it is preempted."""
@@ -63,56 +92,19 @@ class Sequence:
         return len(self.token_ids) - self.num_computed_tokens
 
     @property
-    def is_decoding(self) -> bool:
-        """True when only the newest token is left to compute."""
-        return self.num_output_tokens > 0 and self.num_uncomputed_tokens == 1
-
-    @property
     def masks_stop_ids(self) -> bool:
         """True while `min_tokens` forbids the answer to end."""
         return self.num_output_tokens < self.sampling.min_tokens
 
-    @property
-    def order(self) -> tuple[float, int]:
-        """First come, first served; ids break ties."""
-        return (self.arrival_s, self.sequence_id)
+    def finish_reason(self, token_id: int, max_model_len: int) -> str:
+        """Why it ends with its newest token `token_id`; "" while it goes on."""
+        num_tokens = len(self.token_ids)
+        num_output_tokens = num_tokens - self.num_prompt_tokens
+        if token_id in self.stop_ids and num_output_tokens >= self.sampling.min_tokens:
+            return "stop"
+        if num_output_tokens >= self.sampling.max_tokens or num_tokens >= max_model_len:
+            return "length"
+        return ""
 
     def __repr__(self) -> str:
         return f"Sequence({self.sequence_id}, {self.num_computed_tokens}/{self.num_tokens} computed)"
-
-
-@dataclass(frozen=True)
-class Work:
-    """The tokens of one sequence in one step: `first_token .. first_token + num_tokens`."""
-
-    sequence: Sequence
-    first_token: int
-    num_tokens: int
-    samples: bool
-    """True when the last token is computed, so that the step yields the next one."""
-
-
-@dataclass(frozen=True)
-class Committed:
-    """What a step gave: new tokens, and the sequences that ended without one (`max_tokens` 0)."""
-
-    tokens: list[core.Token]
-    ended: list[int]
-
-
-@dataclass(frozen=True)
-class ScheduledStep:
-    """What one step computes. `decodes` are rows of one token and come first in the batch."""
-
-    number: int
-    decodes: tuple[Work, ...] = ()
-    prefills: tuple[Work, ...] = ()
-    preempted: tuple[Sequence, ...] = ()
-
-    @property
-    def work(self) -> tuple[Work, ...]:
-        return self.decodes + self.prefills
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(work.num_tokens for work in self.work)

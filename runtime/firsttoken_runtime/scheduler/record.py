@@ -1,0 +1,57 @@
+"""What the scheduler has seen: speed, lengths, use of memory. It decides nothing."""
+
+from firsttoken_runtime.scheduler import lengths, speed, usage
+from firsttoken_runtime.scheduler.sequence import Sequence
+from firsttoken_runtime.scheduler.step import ScheduledStep
+
+
+class Record:
+    """Measurements since the start. All clocks are that of `now`."""
+
+    def __init__(self) -> None:
+        self.speed = speed.Speed()
+        self.lengths = lengths.OutputLengths()
+        self.memory_use = usage.MemoryUse()
+        self.preemptions_total = 0
+        self.peak_concurrency = 0
+        self._scheduled_at_s = 0.0
+        self._committed_at_s: float | None = None
+
+    def note_idle(self) -> None:
+        """Time until the next step serves nobody and counts for nothing."""
+        self._committed_at_s = None
+
+    def note_open(self, num_sequences: int) -> None:
+        self.peak_concurrency = max(self.peak_concurrency, num_sequences)
+
+    def note_scheduled(self, now: float) -> None:
+        self._scheduled_at_s = now
+        if self._committed_at_s is None:
+            self._committed_at_s = now
+
+    def note_computed(
+        self,
+        step: ScheduledStep,
+        now: float,
+        *,
+        waiting: int,
+        live_slots: int,
+        needed_slots: int,
+        allocated_slots: int,
+    ) -> None:
+        """A step ended. live_slots: before it; the others: while it ran."""
+        since_s = self._committed_at_s if self._committed_at_s is not None else self._scheduled_at_s
+        self._committed_at_s = now
+        num_tokens = step.num_tokens
+        self.speed.note_step(step.num_prefill_tokens, num_tokens, now - self._scheduled_at_s)
+        if waiting:
+            self.memory_use.note(
+                now - since_s,
+                live_slots=live_slots + num_tokens / 2,
+                needed_slots=needed_slots,
+                allocated_slots=allocated_slots,
+            )
+
+    def note_finished(self, sequence: Sequence) -> None:
+        name = sequence.class_in_force.name
+        self.lengths.add(name, sequence.num_output_tokens, sequence.num_tokens)

@@ -1,0 +1,40 @@
+"""What the scheduler tells the server after each step."""
+
+from firsttoken_runtime import core
+from firsttoken_runtime.scheduler.roster import Roster
+
+
+def look(roster: Roster, now: float) -> core.Stats:
+    """A look at all counts; none of them visits what waits."""
+    pool, record = roster.memory.pool, roster.record
+    held = tuple(roster.held.values())
+    # Every class in force is listed, so that its number falls to 0 and does not vanish.
+    every_class = {one.name: 0 for one in roster.order.table.classes}
+    waiting_by_class = every_class | roster.waiting.count_by_class
+    backlog_by_class = every_class | roster.waiting.uncomputed_by_class
+    for sequence in held:
+        name = sequence.class_in_force.name
+        waiting_by_class[name] = waiting_by_class.get(name, 0) + 1
+    for sequence in (*roster.running.prefilling, *held):
+        name = sequence.class_in_force.name
+        backlog_by_class[name] = backlog_by_class.get(name, 0) + sequence.num_uncomputed_tokens
+    return core.Stats(
+        running=len(roster.running),
+        waiting=len(roster.waiting) + len(held),
+        backlog_tokens=sum(backlog_by_class.values()),
+        blocks_used=pool.num_used,
+        blocks_total=pool.num_blocks,
+        block_size_tokens=pool.block_size_tokens,
+        preemptions_total=record.preemptions_total,
+        waiting_by_class=waiting_by_class,
+        backlog_by_class=backlog_by_class,
+        live_slots=roster.live_slots,
+        allocated_slots=roster.allocated_slots,
+        needed_slots=roster.needed_slots(),
+        kv_live_slot_seconds_total=record.memory_use.live_slot_seconds,
+        kv_needed_slot_seconds_total=record.memory_use.needed_slot_seconds,
+        kv_allocated_slot_seconds_total=record.memory_use.allocated_slot_seconds,
+        prefill_tokens_per_s=record.speed.prefill_tokens_per_s,
+        tpot_p95_s=record.speed.tpot_p95_s(now),
+        lengths_by_class=record.lengths.medians(),
+    )
