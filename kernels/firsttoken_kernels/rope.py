@@ -14,12 +14,15 @@ def frequencies(head_dim: int, theta: float, device: torch.device) -> torch.Tens
 
 
 def cos_sin(
-    positions: torch.Tensor, inverse_frequencies: torch.Tensor, dtype: torch.dtype
+    positions: torch.Tensor, inverse_frequencies: torch.Tensor, dtype: torch.dtype, factor: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """positions: [T] -> cos, sin: [T, 1, D], angles in fp32, then rounded to `dtype`."""
+    """positions: [T] -> cos, sin: [T, 1, D] times `factor`, in fp32, then rounded to `dtype`."""
     angles = positions.float()[:, None] * inverse_frequencies[None, :]  # [T, D / 2]
     angles = torch.cat((angles, angles), dim=-1)[:, None, :]  # [T, 1, D]
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+    cos, sin = angles.cos(), angles.sin()
+    if factor != 1:
+        cos, sin = cos * factor, sin * factor
+    return cos.to(dtype), sin.to(dtype)
 
 
 def reference(x: torch.Tensor, positions: torch.Tensor, theta: float) -> torch.Tensor:

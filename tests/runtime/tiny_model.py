@@ -10,7 +10,7 @@ import torch
 from firsttoken_runtime import core
 from firsttoken_runtime.engine import flags
 from firsttoken_runtime.engine.local import LocalEngine
-from firsttoken_runtime.model import checkpoint, weights
+from firsttoken_runtime.model import checkpoint, shapes
 from firsttoken_runtime.model import config as model_config
 
 EOS = 2
@@ -41,7 +41,7 @@ def write(folder: Path, *, shards: int = 1, **changes: Any) -> Path:
     config = model_config.read(checkpoint.open_checkpoint(folder))
     generator = torch.Generator().manual_seed(1)
     tensors = {}
-    for name, shape in weights.expected_shapes(config).items():
+    for name, shape in shapes.expected(config).items():
         random = torch.randn(shape, generator=generator)
         stored = name if name.startswith("lm_head") else f"model.{name}"
         tensors[stored] = 1 + random / 10 if "norm" in name else random / shape[-1] ** 0.5

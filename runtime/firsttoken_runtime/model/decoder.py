@@ -1,17 +1,22 @@
-"""The decoder: one Llama-shaped model for every family of the table.
+"""The decoder: one model for every family of the table.
 
-Q, K and V share one linear, gate and up another: fewer, larger products. Activations are [T, H] over
-all tokens of a step, whichever sequences they belong to; only attention knows about sequences.
+Activations are [T, H] over all tokens of a step, whichever sequences they belong to; only attention
+knows about sequences.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
 
-from firsttoken_kernels import attention, rmsnorm, rope, silu_mul
-from firsttoken_runtime.model import config as model_config
-from firsttoken_runtime.model import layers
+from firsttoken_kernels import attention, rope
+from firsttoken_runtime.model import architecture, layers, rope_frequencies
+from firsttoken_runtime.model.experts import MixtureMlp
+from firsttoken_runtime.model.mlp import Mlp
+from firsttoken_runtime.model.norm import Norm
+from firsttoken_runtime.model.rope_config import Rope
+from firsttoken_runtime.model.self_attention import Rotation, SelfAttention
 
 
 @dataclass(frozen=True)
@@ -29,66 +34,85 @@ class Block:
     """One layer."""
 
     def __init__(
-        self, config: model_config.ModelConfig, tensors: dict[str, torch.Tensor], index: int
+        self,
+        config: architecture.ModelConfig,
+        tensors: dict[str, torch.Tensor],
+        index: int,
+        numerics: layers.Numerics,
     ) -> None:
-        prefix = f"layers.{index}."
+        def norm(name: str) -> Norm:
+            return Norm(tensors.pop(f"layers.{index}.{name}_layernorm.weight"), config.rms_norm_eps)
 
-        def take(name: str) -> torch.Tensor:
-            return tensors.pop(prefix + name)
+        def take_attention(name: str) -> torch.Tensor:
+            return tensors.pop(f"layers.{index}.self_attn.{name}")
 
-        self.config = config
-        self.input_norm = take("input_layernorm.weight")
-        qkv = torch.cat([take(f"self_attn.{name}_proj.weight") for name in "qkv"])
-        bias = None
-        if config.family.qkv_bias:
-            bias = torch.cat([take(f"self_attn.{name}_proj.bias") for name in "qkv"])
-        self.qkv = layers.Linear(qkv, bias)
-        self.query_norm = take("self_attn.q_norm.weight") if config.family.query_key_norm else None
-        self.key_norm = take("self_attn.k_norm.weight") if config.family.query_key_norm else None
-        self.attention_output = layers.Linear(take("self_attn.o_proj.weight"))
-        self.mlp_norm = take("post_attention_layernorm.weight")
-        self.gate_up = layers.Linear(torch.cat([take("mlp.gate_proj.weight"), take("mlp.up_proj.weight")]))
-        self.down = layers.Linear(take("mlp.down_proj.weight"))
+        def take_mlp(name: str) -> torch.Tensor:
+            return tensors.pop(f"layers.{index}.mlp.{name}")
+
+        self.layer = config.layers[index]
+        self.attention_norm = norm("input")
+        self.attention = SelfAttention(config, self.layer, take_attention, numerics=numerics)
+        self.after_attention = self.after_mlp = None
+        if config.family.sandwich_norms:
+            self.after_attention = norm("post_attention")
+            self.mlp_norm = norm("pre_feedforward")
+            self.after_mlp = norm("post_feedforward")
+        else:
+            self.mlp_norm = norm("post_attention")
+        self.mlp: Mlp | MixtureMlp
+        if self.layer.has_experts:
+            self.mlp = MixtureMlp(config, take_mlp, numerics=numerics)
+        else:
+            self.mlp = Mlp(
+                take_mlp, activation=config.activation, has_bias=config.mlp_bias, numerics=numerics
+            )
 
     def __call__(
         self,
         hidden: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
+        rotations: Mapping[Rope, Rotation],
         cache_layer: torch.Tensor,
         step: StepInput,
     ) -> torch.Tensor:
-        """hidden: [T, H], cos and sin: [T, 1, D], cache_layer: [2, slots, KV heads, D] -> [T, H]."""
-        config = self.config
-        normed = rmsnorm.rmsnorm(hidden, self.input_norm, config.rms_norm_eps)
-        heads = self.qkv(normed).view(len(hidden), -1, config.head_dim)  # [T, heads + 2 KV heads, D]
-        rotated_heads = config.num_heads + config.num_kv_heads
-        unrotated = heads[:, :rotated_heads]
-        if self.query_norm is not None and self.key_norm is not None:
-            queries, keys = unrotated.tensor_split([config.num_heads], dim=1)
-            queries = rmsnorm.rmsnorm(queries, self.query_norm, config.rms_norm_eps)
-            keys = rmsnorm.rmsnorm(keys, self.key_norm, config.rms_norm_eps)
-            unrotated = torch.cat((queries, keys), dim=1)
-        rotated = rope.rotate(unrotated, cos, sin)
-        queries, keys = rotated.tensor_split([config.num_heads], dim=1)
-        rope.write_cache(cache_layer, keys, heads[:, rotated_heads:], step.slots)
-        attended = attention.attention(queries, cache_layer, step.attention_plan, config.head_dim**-0.5)
-        hidden = hidden + self.attention_output(attended.reshape(len(hidden), -1))
-        normed = rmsnorm.rmsnorm(hidden, self.mlp_norm, config.rms_norm_eps)
-        return hidden + self.down(silu_mul.silu_mul(self.gate_up(normed)))
+        """hidden: [T, H], cache_layer: [2, slots, KV heads, D] -> [T, H]."""
+        rotation = None if self.layer.rope is None else rotations[self.layer.rope]
+        normed = self.attention_norm(hidden)
+        added = self.attention(normed, rotation, cache_layer, step.slots, step.attention_plan)
+        if self.after_attention is not None:
+            added = self.after_attention(added)
+        hidden = hidden + added
+        added = self.mlp(self.mlp_norm(hidden))
+        if self.after_mlp is not None:
+            added = self.after_mlp(added)
+        return hidden + added
 
 
 class Decoder:
     """Token ids in, logits out."""
 
-    def __init__(self, config: model_config.ModelConfig, tensors: dict[str, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        config: architecture.ModelConfig,
+        tensors: dict[str, torch.Tensor],
+        numerics: layers.Numerics = layers.Numerics(),  # noqa: B008 - frozen
+    ) -> None:
         """Takes the tensors out of `tensors`, so that packing never holds the model twice."""
         self.config = config
         self.embedding = tensors.pop("embed_tokens.weight")
-        self.blocks = [Block(config, tensors, index) for index in range(config.num_layers)]
-        self.final_norm = tensors.pop("norm.weight")
-        self.head = layers.Linear(self.embedding if config.tied_embeddings else tensors.pop("lm_head.weight"))
-        self.inverse_frequencies = rope.frequencies(config.head_dim, config.rope_theta, self.embedding.device)
+        self.embedding_scale = None
+        if config.family.scaled_embeddings:
+            self.embedding_scale = torch.tensor(
+                config.hidden_size**0.5, dtype=self.embedding.dtype, device=self.embedding.device
+            )
+        self.blocks = [Block(config, tensors, index, numerics) for index in range(config.num_layers)]
+        self.final_norm = Norm(tensors.pop("norm.weight"), config.rms_norm_eps)
+        self.head = layers.Linear(
+            self.embedding if config.tied_embeddings else tensors.pop("lm_head.weight"), numerics=numerics
+        )
+        self.inverse_frequencies = {
+            each: rope_frequencies.inverse_frequencies(each, config.head_dim, self.embedding.device)
+            for each in config.ropes
+        }
 
     @property
     def device(self) -> torch.device:
@@ -101,14 +125,21 @@ class Decoder:
     def hidden(self, step: StepInput, cache: torch.Tensor) -> torch.Tensor:
         """cache: [layers, 2, slots, KV heads, D], written in place -> [T, H] before the final norm."""
         hidden = functional.embedding(step.token_ids, self.embedding)  # [T, H]
-        cos, sin = rope.cos_sin(step.positions, self.inverse_frequencies, self.dtype)
+        if self.embedding_scale is not None:
+            hidden = hidden * self.embedding_scale
+        rotations = {
+            each: rope.cos_sin(step.positions, frequencies, self.dtype, each.attention_factor)
+            for each, frequencies in self.inverse_frequencies.items()
+        }
         for block, cache_layer in zip(self.blocks, cache, strict=True):
-            hidden = block(hidden, cos, sin, cache_layer, step)
+            hidden = block(hidden, rotations, cache_layer, step)
         return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Rows of `hidden` [R, H] -> [R, V] fp32."""
-        return self.head(rmsnorm.rmsnorm(hidden, self.final_norm, self.config.rms_norm_eps)).float()
+        logits = self.head(self.final_norm(hidden)).float()
+        cap = self.config.final_softcap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def __call__(self, step: StepInput, cache: torch.Tensor) -> torch.Tensor:
         """Logits [R, V] fp32 of `step.logit_rows`."""

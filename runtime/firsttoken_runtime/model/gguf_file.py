@@ -54,6 +54,11 @@ class File:
         """Name to shape in PyTorch order (rows first)."""
         return {tensor.name: _shape(tensor) for tensor in self.reader.tensors}
 
+    def values(self, name: str) -> tuple[float, ...]:
+        """All numbers of one small tensor."""
+        tensor = next(tensor for tensor in self.reader.tensors if tensor.name == name)
+        return tuple(_dequantize(tensor).reshape(-1).tolist())
+
     def tensors(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
         """Each tensor dequantized to fp32, in file order, one in memory at a time. Raises Unsupported."""
         for tensor in self.reader.tensors:

@@ -12,77 +12,28 @@ from pathlib import Path
 import safetensors
 import torch
 
-from firsttoken_runtime.model import checkpoint, errors, gguf_file
-from firsttoken_runtime.model import config as model_config
+from firsttoken_runtime.model import architecture, checkpoint, errors, gguf_file, shapes, tensor_names
 
 Progress = Callable[[float], None]
 """Called with the loaded share, 0..1."""
 
-_GGUF_TOP = {"token_embd": "embed_tokens", "output_norm": "norm", "output": "lm_head"}
-_GGUF_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-
-
-def expected_shapes(config: model_config.ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Every tensor the decoder needs, by name."""
-    hidden, queries = config.hidden_size, config.num_heads * config.head_dim
-    kv, inner = config.num_kv_heads * config.head_dim, config.intermediate_size
-    shapes: dict[str, tuple[int, ...]] = {
-        "embed_tokens.weight": (config.vocabulary_size, hidden),
-        "norm.weight": (hidden,),
-    }
-    if not config.tied_embeddings:
-        shapes["lm_head.weight"] = (config.vocabulary_size, hidden)
-    for layer in range(config.num_layers):
-        prefix = f"layers.{layer}."
-        shapes |= {
-            f"{prefix}input_layernorm.weight": (hidden,),
-            f"{prefix}self_attn.q_proj.weight": (queries, hidden),
-            f"{prefix}self_attn.k_proj.weight": (kv, hidden),
-            f"{prefix}self_attn.v_proj.weight": (kv, hidden),
-            f"{prefix}self_attn.o_proj.weight": (hidden, queries),
-            f"{prefix}post_attention_layernorm.weight": (hidden,),
-            f"{prefix}mlp.gate_proj.weight": (inner, hidden),
-            f"{prefix}mlp.up_proj.weight": (inner, hidden),
-            f"{prefix}mlp.down_proj.weight": (hidden, inner),
-        }
-        if config.family.qkv_bias:
-            shapes |= {
-                f"{prefix}self_attn.{name}_proj.bias": (size,)
-                for name, size in (("q", queries), ("k", kv), ("v", kv))
-            }
-        if config.family.query_key_norm:
-            shapes |= {f"{prefix}self_attn.{name}_norm.weight": (config.head_dim,) for name in "qk"}
-    return shapes
-
 
 def load(
     source: checkpoint.Checkpoint,
-    config: model_config.ModelConfig,
+    config: architecture.ModelConfig,
     dtype: torch.dtype,
     device: torch.device,
     progress: Progress,
 ) -> dict[str, torch.Tensor]:
-    """All tensors of `expected_shapes`. Raises `errors.ModelError` when one is missing or misshapen."""
-    expected = expected_shapes(config)
+    """All tensors of `shapes.expected`. Raises `errors.ModelError` when one is missing or misshapen."""
+    expected = shapes.expected(config)
     tensors: dict[str, torch.Tensor] = {}
     path = source.path
-    found = _from_gguf(source.gguf, config) if source.gguf else _from_folder(path)
+    found = _from_gguf(source.gguf, config) if source.gguf else _from_folder(path, config)
     for name, tensor in found:
         if name not in expected:
-            if name.endswith(".rotary_emb.inv_freq") or (name == "lm_head.weight" and config.tied_embeddings):
-                continue  # derived from the configuration; a tied table stored twice
+            if _may_be_left_out(name, config):
+                continue
             raise errors.Unsupported(f"{path} holds a tensor the decoder has no place for: {name}")
         if tuple(tensor.shape) != expected[name]:
             raise errors.ModelUnreadable(
@@ -90,34 +41,33 @@ def load(
             )
         if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
             raise errors.Unsupported(f"{path}: {name} is {tensor.dtype}; pre-quantized weights are not built")
-        tensors[name] = tensor.to(device=device, dtype=dtype, copy=True)
+        kept = torch.float32 if config.family.norm_adds_one and tensor_names.is_norm(name) else dtype
+        tensors[name] = tensor.to(device=device, dtype=kept, copy=True)
         progress(len(tensors) / len(expected))
     if missing := sorted(expected.keys() - tensors.keys()):
         raise errors.ModelUnreadable(f"{path} lacks {len(missing)} tensors, the first is {missing[0]}")
     return tensors
 
 
-def _from_gguf(file: gguf_file.File, config: model_config.ModelConfig) -> Iterator[tuple[str, torch.Tensor]]:
+def _may_be_left_out(name: str, config: architecture.ModelConfig) -> bool:
+    """Derived from the configuration, a tied table stored twice, or a part that is not served."""
+    if tensor_names.is_derived(name) or (name == "lm_head.weight" and config.tied_embeddings):
+        return True
+    return config.is_text_part and tensor_names.is_vision(name)
+
+
+def _from_gguf(file: gguf_file.File, config: architecture.ModelConfig) -> Iterator[tuple[str, torch.Tensor]]:
     for gguf_name, array in file.tensors():
-        name = gguf_to_name(gguf_name)
+        name = tensor_names.from_gguf(gguf_name, config.family)
         tensor = torch.from_numpy(array)
         if config.family.gguf_permutes_query_key:
             if ".q_proj." in name:
                 tensor = _unpermute(tensor, config.num_heads)
             elif ".k_proj." in name:
                 tensor = _unpermute(tensor, config.num_kv_heads)
-        yield name, tensor
-
-
-def gguf_to_name(gguf_name: str) -> str:
-    """`blk.3.attn_q.weight` -> `layers.3.self_attn.q_proj.weight`; unknown names come back unchanged."""
-    stem, _, kind = gguf_name.rpartition(".")
-    if stem in _GGUF_TOP:
-        return f"{_GGUF_TOP[stem]}.{kind}"
-    parts = stem.split(".")
-    if len(parts) == 3 and parts[0] == "blk" and parts[2] in _GGUF_LAYER:
-        return f"layers.{parts[1]}.{_GGUF_LAYER[parts[2]]}.{kind}"
-    return gguf_name
+        if name.endswith(".shared_expert_gate.weight"):
+            tensor = tensor.reshape(1, -1)
+        yield from tensor_names.unstacked(name, tensor)
 
 
 def _unpermute(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
@@ -129,12 +79,18 @@ def _unpermute(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
     return weight.view(num_heads, rows, 2, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
 
 
-def _from_folder(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
+def _from_folder(folder: Path, config: architecture.ModelConfig) -> Iterator[tuple[str, torch.Tensor]]:
     for file in _safetensors_files(folder):
         try:
             with safetensors.safe_open(file, framework="pt") as handle:
-                for name in handle.keys():  # noqa: SIM118 - not a mapping
-                    yield name.removeprefix("model."), handle.get_tensor(name)
+                for stored_name in handle.keys():  # noqa: SIM118 - not a mapping
+                    name = tensor_names.from_folder(stored_name)
+                    if config.is_text_part and tensor_names.is_vision(name):
+                        continue  # never read: it may be as large as a small model
+                    tensor = handle.get_tensor(stored_name)
+                    if config.family.norm_adds_one and tensor_names.is_norm(name):
+                        tensor = tensor.float() + 1
+                    yield from tensor_names.unstacked(name, tensor)
         except (safetensors.SafetensorError, OSError) as error:
             raise errors.ModelUnreadable(f"{file} is not a readable safetensors file: {error}") from error
 

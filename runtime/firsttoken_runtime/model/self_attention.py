@@ -1,0 +1,69 @@
+"""The attention block of a layer: project, normalize, rotate, store, attend, project back.
+
+Q, K and V share one linear: fewer, larger products.
+"""
+
+import torch
+
+from firsttoken_kernels import attention, rope
+from firsttoken_runtime.model import architecture, layers
+from firsttoken_runtime.model.mlp import Take
+from firsttoken_runtime.model.norm import Norm
+
+Rotation = tuple[torch.Tensor, torch.Tensor]
+"""Cosine and sine of one step, each [T, 1, D]."""
+
+
+class SelfAttention:
+    """Attention of one layer, with the layer's window and rotation."""
+
+    def __init__(
+        self,
+        config: architecture.ModelConfig,
+        layer: architecture.Layer,
+        take: Take,
+        *,
+        numerics: layers.Numerics,
+    ) -> None:
+        self.config = config
+        self.layer = layer
+        weight = torch.cat([take(f"{name}_proj.weight") for name in "qkv"])
+        bias = torch.cat([take(f"{name}_proj.bias") for name in "qkv"]) if config.qkv_bias else None
+        self.qkv = layers.Linear(weight, bias, numerics=numerics)
+        self.output = layers.Linear(
+            take("o_proj.weight"), take("o_proj.bias") if config.output_bias else None, numerics=numerics
+        )
+        self.query_norm = self.key_norm = None
+        if config.family.query_key_norm:
+            self.query_norm = Norm(take("q_norm.weight"), config.rms_norm_eps)
+            self.key_norm = Norm(take("k_norm.weight"), config.rms_norm_eps)
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        rotation: Rotation | None,
+        cache_layer: torch.Tensor,
+        slots: torch.Tensor,
+        plan: attention.Plan,
+    ) -> torch.Tensor:
+        """x: [T, H], cache_layer: [2, slots, KV heads, D], slots: [T] -> [T, H]."""
+        config = self.config
+        heads = self.qkv(x).view(len(x), -1, config.head_dim)  # [T, heads + 2 KV heads, D]
+        num_rotated = config.num_heads + config.num_kv_heads
+        queries_keys, values = heads[:, :num_rotated], heads[:, num_rotated:]
+        if self.query_norm is not None and self.key_norm is not None:
+            queries, keys = queries_keys.tensor_split([config.num_heads], dim=1)
+            queries_keys = torch.cat((self.query_norm(queries), self.key_norm(keys)), dim=1)
+        if rotation is not None:
+            queries_keys = rope.rotate(queries_keys, *rotation)
+        queries, keys = queries_keys.tensor_split([config.num_heads], dim=1)
+        rope.write_cache(cache_layer, keys, values, slots)
+        attended = attention.attention(
+            queries,
+            cache_layer,
+            plan,
+            config.attention_scale,
+            window=self.layer.window,
+            softcap=config.attention_softcap,
+        )
+        return self.output(attended.reshape(len(x), -1))
