@@ -2,6 +2,10 @@
 
 oneDNN reorders a plain weight at every call once there is more than one row; packed once at load, a
 bf16 linear of 8 rows was 1.6 to 2.7 times faster. A packed layer keeps no plain copy.
+
+In the batch-invariant mode a call has one of a few row counts, on which the library was seen to add in the
+same order: rows are padded to the next, or cut into tiles of the largest. Which counts agree depends on
+processor, library, type, shapes and threads: `engine/invariance.py` finds out.
 """
 
 from dataclasses import dataclass
@@ -20,7 +24,20 @@ class Numerics:
     batch_invariant: bool = False
     """True: not on which or how many other rows share a call."""
     least_rows: int = 1
-    """With it: fewer rows are padded to so many, because the library computes them in another order."""
+    most_rows: int = 128
+    """With it: a linear is only ever called with `least_rows`, or twice, four times … as many, up to
+    `most_rows`."""
+
+    def tiles(self, rows: int) -> list[int]:
+        """Row counts of the calls that compute so many rows; the last may need padding."""
+        tiles = [self.most_rows] * (rows // self.most_rows)
+        left = rows % self.most_rows
+        if left:
+            count = self.least_rows
+            while count < left:
+                count *= 2
+            tiles.append(count)
+        return tiles
 
 
 class Linear:
@@ -34,7 +51,7 @@ class Linear:
         numerics: Numerics = Numerics(),
     ) -> None:
         """weight: [out, in], bias: [out]."""
-        self._numerics = numerics
+        self.numerics = numerics
         self.out_features, self.in_features = weight.shape
         self._bias = bias
         self._is_packed = weight.device.type == "cpu" and torch.backends.mkldnn.enabled
@@ -46,11 +63,19 @@ class Linear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x: [T, in] -> [T, out]."""
-        rows = len(x)
-        if self._numerics.batch_invariant and rows < self._numerics.least_rows:
-            padded = functional.pad(x, (0, 0, 0, self._numerics.least_rows - rows))
-            return self._multiply(padded)[:rows]
+        if self.numerics.batch_invariant:
+            return self._invariant(x)
         return self._multiply(x)
+
+    def _invariant(self, x: torch.Tensor) -> torch.Tensor:
+        rows = len(x)
+        tiles = self.numerics.tiles(rows)
+        padding = sum(tiles) - rows
+        # Contiguous even where nothing is padded: another stride may mean another kernel.
+        x = functional.pad(x, (0, 0, 0, padding)) if padding else x.contiguous()
+        if len(tiles) == 1:
+            return self._multiply(x)[:rows]
+        return torch.cat([self._multiply(tile) for tile in torch.split(x, tiles)])[:rows]
 
     def _multiply(self, x: torch.Tensor) -> torch.Tensor:
         if self._is_packed:
