@@ -35,7 +35,7 @@ def document(
             objective=hot_settings.Objective(ttft_p95_s=slo_s, window_s=window_s),
         )
         .sealed()
-        .model_dump_json()
+        .to_json()
         .encode()
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from firsttoken_api.hot_settings import Objective
+from firsttoken_api.hot_settings import ClassSettings, HotSettings, Objective, RouteSettings
 from firsttoken_api.state import FlagsState, Phase
 from firsttoken_sidecar import engines, flags, metrics, watch
 from sidecar import fakes
@@ -57,6 +57,35 @@ async def test_a_new_pod_takes_the_newest(rig: Rig) -> None:
     assert rig.engine.puts == [content], "as it was written"
     await rig.tick()
     assert len(rig.engine.puts) == 1, "applied once"
+
+
+async def test_classes_and_what_a_newer_operator_adds_reach_the_engine_as_written(rig: Rig) -> None:
+    classes = (
+        ClassSettings(name="interactive", priority=10, ttft_p99_s=1),
+        ClassSettings(name="b", ttft_p99_s=8),
+    )
+    settings = HotSettings(
+        generation=3,
+        flags=(),
+        objective=Objective(ttft_p95_s=0.5, tpot_p95_s=0.05),
+        classes=classes,
+        default_class="b",
+        routes=(RouteSettings(name="intent", request_class="interactive", max_tokens=8),),
+    )
+    content = settings.sealed().to_json().removesuffix("}").encode() + b',"later": {"x": [1]} }\n'
+    rig.mounts.write_flags(content)
+    report = await rig.tick()
+    assert (report.generation, report.error) == (3, "")
+    assert rig.engine.puts == [content]
+    assert rig.objectives == [Objective(ttft_p95_s=0.5, tpot_p95_s=0.05)]
+
+
+async def test_names_that_do_not_agree_are_kept_from_the_engine(rig: Rig) -> None:
+    content = fakes.document(1).replace(b'"hash"', b'"default_class":"urgent","hash"')
+    rig.mounts.write_flags(content)
+    report = await rig.tick()
+    assert "default_class is 'urgent', classes are none" in report.error
+    assert rig.engine.puts == []
 
 
 async def test_a_later_one_waits_until_the_annotation_names_it(rig: Rig) -> None:

@@ -1,5 +1,6 @@
 from multidict import CIMultiDict
 
+from firsttoken_api import names
 from firsttoken_sidecar import headers
 
 
@@ -40,9 +41,19 @@ def test_hop_by_hop_headers_and_those_that_connection_names_end_here() -> None:
 
 def test_clients_cannot_set_what_sidecars_set() -> None:
     client = CIMultiDict(
-        [("x-firsttoken-tenant", "root"), ("X-FIRSTTOKEN-HOP", "1"), ("X-Firsttoken-Class", "b")]
+        [("x-firsttoken-tenant", "root"), ("X-FIRSTTOKEN-HOP", "1"), (names.HEADER_CLASS, "b")]
     )
-    assert list(headers.of_request(client, "i")) == ["X-Firsttoken-Class", "X-Request-Id"]
+    assert list(headers.of_request(client, "i")) == [names.HEADER_CLASS, "X-Request-Id"]
+
+
+def test_what_kind_of_request_it_is_passes_whatever_is_asked_for() -> None:
+    """The engine knows the classes and routes in force and refuses others; here nothing is guessed."""
+    client = CIMultiDict(
+        [(names.HEADER_CLASS, "batch"), (names.HEADER_ROUTE, "intent"), ("x-firsttoken-class", "none such")]
+    )
+    passed = headers.of_request(client, "i")
+    assert passed.getall(names.HEADER_CLASS) == ["batch", "none such"]
+    assert passed.getall(names.HEADER_ROUTE) == ["intent"]
 
 
 def test_the_request_id_replaces_the_engines() -> None:
