@@ -14,35 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from firsttoken_api.errors import UserError
+from firsttoken_runtime.bench import options
 
 if TYPE_CHECKING:
     from firsttoken_runtime.bench import conduct, result
 
 app = typer.Typer(no_args_is_help=True, help="Measure the engine under load.")
 
-Source = Annotated[str, typer.Argument(help="A folder of safetensors, or a .gguf file.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for result.json, table.md and plot.png.")]
-Repeats = Annotated[int, typer.Option(min=1, help="How often each variant is run, interleaved.")]
-Seed = Annotated[int, typer.Option(help="Makes requests and arrival times.")]
-Threads = Annotated[
-    str, typer.Option(metavar="N|auto", help="CPU threads of the engine; all cores but one by default.")
-]
-DType = Annotated[str, typer.Option(help="auto, bfloat16, float16 or float32.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Minutes = Annotated[
-    float, typer.Option("--time-limit", min=0.1, metavar="MINUTES", help="Bound on all rounds together.")
-]
-Requests = Annotated[int, typer.Option(min=1, help="Requests of a round.")]
-Concurrency = Annotated[int, typer.Option(min=1, max=1000, help="Clients that ask at once.")]
-TokenIds = Annotated[str, typer.Option(metavar="LOW:HIGH", help="Token ids that prompts are made of.")]
-
-SPARE_CORE = "spare"
-"""Default of --threads: one core stays with the client."""
-
 
 @app.command()
 def table(
-    source: Source,
+    source: options.Source,
     profile: Annotated[str, typer.Option(help="cpu, reference or long-tail.")] = "cpu",
     requests: Annotated[int | None, typer.Option(min=1, help="Requests of a round; the profile's.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, max=1000, help="Clients; the profile's.")] = None,
@@ -54,17 +36,17 @@ def table(
     ] = None,
     time_factor: Annotated[float, typer.Option(min=0.0, help="Stretches the trace's times.")] = 1.0,
     length_factor: Annotated[float, typer.Option(min=0.0, help="Scales the trace's lengths.")] = 1.0,
-    repeats: Repeats = 2,
-    out: Out = None,
-    seed: Seed = 1,
-    threads: Threads = SPARE_CORE,
-    dtype: DType = "auto",
-    device: Device = "auto",
+    repeats: options.Repeats = 2,
+    out: options.Out = None,
+    seed: options.Seed = 1,
+    threads: options.Threads = options.SPARE_CORE,
+    dtype: options.DType = "auto",
+    device: options.Device = "auto",
     time_limit: Annotated[
         float | None,
         typer.Option(min=0.1, metavar="MINUTES", help="Bound on all rounds together; the profile's."),
     ] = None,
-    token_ids: TokenIds = "1000:30000",
+    token_ids: options.TokenIds = "1000:30000",
 ) -> None:
     """Baseline, paged, continuous, chunked: one server, interleaved, the same KV bytes."""
     from firsttoken_runtime.bench import arrivals, conduct, steps, workload
@@ -72,7 +54,7 @@ def table(
     if profile not in steps.PROFILES:
         raise UserError(f"--profile: {profile!r} is not one of {', '.join(steps.PROFILES)}")
     chosen = steps.PROFILES[profile]
-    ids = _token_ids(token_ids)
+    ids = options.token_ids(token_ids)
     count = requests or chosen.requests
     clients = concurrency or chosen.concurrency
     if trace is not None and rate is not None:
@@ -97,90 +79,90 @@ def table(
         lane = workload.closed(steps.requests(chosen, seed, count, ids), clients)
         notes.append(f"closed loop: {count} requests, {clients} clients")
     minutes = time_limit if time_limit is not None else chosen.time_limit_s / 60
-    wish = _wish(source, out, repeats, seed, minutes, threads, dtype, device)
+    wish = options.wish(source, out, repeats, seed, minutes, threads, dtype, device)
     _finish(asyncio.run(conduct.run(steps.build(chosen, lane, notes), wish)))
 
 
 @app.command()
 def priority(
-    source: Source,
-    requests: Requests = 512,
-    concurrency: Concurrency = 256,
-    repeats: Repeats = 3,
-    out: Out = None,
-    seed: Seed = 1,
-    threads: Threads = SPARE_CORE,
-    dtype: DType = "auto",
-    device: Device = "auto",
-    time_limit: Minutes = 30.0,
+    source: options.Source,
+    requests: options.Requests = 512,
+    concurrency: options.Concurrency = 256,
+    repeats: options.Repeats = 3,
+    out: options.Out = None,
+    seed: options.Seed = 1,
+    threads: options.Threads = options.SPARE_CORE,
+    dtype: options.DType = "auto",
+    device: options.Device = "auto",
+    time_limit: options.Minutes = 30.0,
 ) -> None:
     """10 % interactive among batch requests: with the flag priority, and without."""
     from firsttoken_runtime.bench import conduct, scenarios
 
-    wish = _wish(source, out, repeats, seed, time_limit, threads, dtype, device)
+    wish = options.wish(source, out, repeats, seed, time_limit, threads, dtype, device)
     _finish(asyncio.run(conduct.run(scenarios.priority(seed, requests, concurrency), wish)))
 
 
 @app.command()
 def chunked(
-    source: Source,
-    requests: Requests = 100,
-    concurrency: Concurrency = 8,
+    source: options.Source,
+    requests: options.Requests = 100,
+    concurrency: options.Concurrency = 8,
     chunk_tokens: Annotated[int, typer.Option(min=64, max=4096, help="Tokens of a chunk.")] = 256,
-    repeats: Repeats = 3,
-    out: Out = None,
-    seed: Seed = 1,
-    threads: Threads = SPARE_CORE,
-    dtype: DType = "auto",
-    device: Device = "auto",
-    time_limit: Minutes = 30.0,
+    repeats: options.Repeats = 3,
+    out: options.Out = None,
+    seed: options.Seed = 1,
+    threads: options.Threads = options.SPARE_CORE,
+    dtype: options.DType = "auto",
+    device: options.Device = "auto",
+    time_limit: options.Minutes = 30.0,
 ) -> None:
     """20 % long prompts: what short requests wait, with chunked prefill and without."""
     from firsttoken_runtime.bench import conduct, scenarios
 
-    wish = _wish(source, out, repeats, seed, time_limit, threads, dtype, device)
+    wish = options.wish(source, out, repeats, seed, time_limit, threads, dtype, device)
     _finish(asyncio.run(conduct.run(scenarios.chunked(seed, requests, concurrency, chunk_tokens), wish)))
 
 
 @app.command()
 def length(
-    source: Source,
-    requests: Requests = 200,
-    concurrency: Concurrency = 48,
-    repeats: Repeats = 3,
-    out: Out = None,
-    seed: Seed = 1,
-    threads: Threads = SPARE_CORE,
-    dtype: DType = "auto",
-    device: Device = "auto",
-    time_limit: Minutes = 30.0,
+    source: options.Source,
+    requests: options.Requests = 200,
+    concurrency: options.Concurrency = 48,
+    repeats: options.Repeats = 3,
+    out: options.Out = None,
+    seed: options.Seed = 1,
+    threads: options.Threads = options.SPARE_CORE,
+    dtype: options.DType = "auto",
+    device: options.Device = "auto",
+    time_limit: options.Minutes = 30.0,
 ) -> None:
     """A mixed load: first come first served, short answers first, and that with length limits."""
     from firsttoken_runtime.bench import conduct, scenarios
 
-    wish = _wish(source, out, repeats, seed, time_limit, threads, dtype, device)
+    wish = options.wish(source, out, repeats, seed, time_limit, threads, dtype, device)
     _finish(asyncio.run(conduct.run(scenarios.length(seed, requests, concurrency), wish)))
 
 
 @app.command()
 def tpot(
-    source: Source,
+    source: options.Source,
     requests: Annotated[int, typer.Option(min=4, help="Decoding requests of a round.")] = 24,
     objective_ms: Annotated[
         float | None, typer.Option(min=0.1, help="TPOT P95 to hold; 1.5 times that of decodes alone.")
     ] = None,
-    repeats: Repeats = 3,
-    out: Out = None,
-    seed: Seed = 1,
-    threads: Threads = SPARE_CORE,
-    dtype: DType = "auto",
-    device: Device = "auto",
-    time_limit: Minutes = 30.0,
+    repeats: options.Repeats = 3,
+    out: options.Out = None,
+    seed: options.Seed = 1,
+    threads: options.Threads = options.SPARE_CORE,
+    dtype: options.DType = "auto",
+    device: options.Device = "auto",
+    time_limit: options.Minutes = 30.0,
 ) -> None:
     """Steady decodes while prompts pour in: with a TPOT objective, and without."""
     from firsttoken_runtime.bench import conduct, scenarios, summary
 
-    wish = _wish(source, out, repeats, seed, time_limit, threads, dtype, device)
+    wish = options.wish(source, out, repeats, seed, time_limit, threads, dtype, device)
 
     async def run(conductor: "conduct.Conductor") -> "result.Result":
         objective_s = None if objective_ms is None else objective_ms / 1e3
@@ -196,31 +178,49 @@ def tpot(
     _finish(asyncio.run(conduct.with_server("tpot", needs, wish, run)))
 
 
-def _wish(
-    source: str,
-    out: Path | None,
-    repeats: int,
-    seed: int,
-    minutes: float,
-    threads: str,
-    dtype: str,
-    device: str,
-) -> "conduct.Wish":
-    from firsttoken_runtime.bench import conduct
+@app.command()
+def peers(
+    source: options.Source,
+    dtypes: Annotated[
+        str, typer.Option(help="Number formats, each tried with both engines.")
+    ] = "bfloat16,float32",
+    repeats: options.Repeats = 3,
+    alone_requests: Annotated[int, typer.Option(min=1, help="Requests of the one client, a repeat.")] = 5,
+    server_core: Annotated[int, typer.Option(min=0, help="The core of all servers.")] = 0,
+    client_core: Annotated[int, typer.Option(min=0, help="The core of the client.")] = 1,
+    vllm_python: Annotated[
+        Path | None,
+        typer.Option(help="Python of an environment with vLLM; by default one is made in the cache."),
+    ] = None,
+    out: options.Out = None,
+    seed: options.Seed = 1,
+    time_limit: options.Minutes = 40.0,
+) -> None:
+    """Our engine beside vLLM on a CPU: one core each, interleaved, 256 tokens in and 64 out."""
+    from firsttoken_runtime.bench import peers_run
 
-    path = Path(source).expanduser()
-    if not path.exists():
-        raise UserError(f"SOURCE: {path}: no such file or folder")
-    if threads == SPARE_CORE:
-        threads = str(max(1, len(os.sched_getaffinity(0)) - 1))
-    return conduct.Wish(path, out, repeats, seed, minutes * 60, threads, dtype, device)
-
-
-def _token_ids(text: str) -> range:
-    low, _, high = text.partition(":")
-    if not (low.isdecimal() and high.isdecimal() and int(low) < int(high)):
-        raise UserError(f"--token-ids: {text!r} is not of the form LOW:HIGH")
-    return range(int(low), int(high))
+    missing = {server_core, client_core} - os.sched_getaffinity(0)
+    if missing:
+        raise UserError(f"core {missing.pop()} is not one that this process may use")
+    allowed = ("bfloat16", "float16", "float32")
+    formats = tuple(dtypes.split(","))
+    for dtype in formats:
+        if dtype not in allowed:
+            raise UserError(f"--dtypes: {dtype!r} is not one of {', '.join(allowed)}")
+    wish = peers_run.Wish(
+        source=options.path_of(source),
+        out=out,
+        dtypes=formats,
+        repeats=repeats,
+        alone_requests=alone_requests,
+        seed=seed,
+        time_limit_s=time_limit * 60,
+        server_core=server_core,
+        client_core=client_core,
+        vllm_python=vllm_python,
+    )
+    done = asyncio.run(peers_run.run(wish))
+    _exit([f"{done.errors} requests failed"] if done.errors else [])
 
 
 def _finish(done: "result.Result") -> None:

@@ -28,7 +28,6 @@ class Wish:
     threads: str
     dtype: str
     device: str
-    server_cores: tuple[int, ...] = ()
 
     def server_options(self, needs: experiment.ServerNeeds) -> list[str]:
         own = ["--threads", self.threads, "--dtype", self.dtype, "--device", self.device]
@@ -111,11 +110,10 @@ async def with_server(
     folder = show.folder(wish.out, name)
     console = Console(highlight=False)
     async with AsyncExitStack() as stack:
-        console.print(f"Starting the server (its log: {folder / 'server.log'})", soft_wrap=True)
+        log = folder / "server.log"
+        console.print(f"Starting the server (its log: {log})", soft_wrap=True)
         target = await stack.enter_async_context(
-            server.serving(
-                str(wish.source), wish.server_options(needs), folder / "server.log", wish.server_cores
-            )
+            server.serving(str(wish.source), wish.server_options(needs), folder / "server.log")
         )
         http = await stack.enter_async_context(client.session())
         return await use(

@@ -4,9 +4,9 @@ from firsttoken_api import metrics
 from firsttoken_runtime.bench import summary
 
 # Integrals over the time in which at least one request waited (`core.Stats`), as counters.
-LIVE = "firsttoken_engine_kv_live_slot_seconds_total"
-NEEDED = "firsttoken_engine_kv_needed_slot_seconds_total"
-ALLOCATED = "firsttoken_engine_kv_allocated_slot_seconds_total"
+LIVE = metrics.ENGINE_KV_LIVE_SLOT_SECONDS.exposed_name
+NEEDED = metrics.ENGINE_KV_NEEDED_SLOT_SECONDS.exposed_name
+ALLOCATED = metrics.ENGINE_KV_ALLOCATED_SLOT_SECONDS.exposed_name
 PREEMPTIONS = metrics.VLLM_PREEMPTIONS.exposed_name
 
 

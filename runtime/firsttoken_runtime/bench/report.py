@@ -97,29 +97,34 @@ def _beside_reference(result: Result) -> str:
     for name in dict.fromkeys([*names, *reference.BY_NAME]):
         ours = summary.figures(result.of(name)) if name in names else None
         theirs = reference.BY_NAME.get(name)
-        rows.append(
-            (
-                name,
-                change(ours.ttft_p50_s, base.ttft_p50_s) if ours else UNKNOWN,
-                change(theirs.ttft_p50_s, their_base.ttft_p50_s) if theirs else UNKNOWN,
-                change(ours.ttft_p99_s, base.ttft_p99_s) if ours else UNKNOWN,
-                change(theirs.ttft_p99_s, their_base.ttft_p99_s) if theirs else UNKNOWN,
-                change(ours.requests_per_s, base.requests_per_s) if ours else UNKNOWN,
-                change(theirs.requests_per_s, their_base.requests_per_s) if theirs else UNKNOWN,
-                percent(ours.kv_use) if ours else UNKNOWN,
-                percent(theirs.kv_use) if theirs else UNKNOWN,
-            )
-        )
+        cells: list[str] = []
+        for figure in ("ttft_p50_s", "ttft_p99_s", "requests_per_s"):
+            for one, start in ((ours, base), (theirs, their_base)):
+                cells.append(
+                    _with_change(
+                        getattr(one, figure), getattr(start, figure), is_time=figure.startswith("ttft")
+                    )
+                    if one
+                    else UNKNOWN
+                )
+        rows.append((name, *cells, *(percent(one.kv_use) if one else UNKNOWN for one in (ours, theirs))))
     head = (
         "step",
         *(
-            f"{figure}, {who}"
-            for figure in ("TTFT P50", "TTFT P99", "req/s")
+            f"{text}, {who}"
+            for text in ("TTFT P50 ms", "TTFT P99 ms", "req/s")
             for who in ("ours", "reference")
         ),
         *("KV use, ours", "KV use, reference"),
     )
     return table(head, rows)
+
+
+def _with_change(value: float | None, before: float | None, *, is_time: bool) -> str:
+    if value is None:
+        return UNKNOWN
+    text = milliseconds(value) if is_time else f"{value:.2f}"
+    return text if value == before else f"{text} ({change(value, before)})"
 
 
 def verdicts(judged: Sequence[bars.Verdict]) -> str:
