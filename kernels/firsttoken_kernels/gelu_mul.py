@@ -9,6 +9,8 @@ import math
 import torch
 from torch.nn import functional
 
+from firsttoken_kernels import rows
+
 
 def reference(gate_up: torch.Tensor) -> torch.Tensor:
     """The formula in fp64.  gate_up: [T, 2 I] -> [T, I] in the type of `gate_up`."""
@@ -17,7 +19,15 @@ def reference(gate_up: torch.Tensor) -> torch.Tensor:
     return (gate / 2 * (1 + inner.tanh()) * up).to(gate_up.dtype)
 
 
-def gelu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """gate_up: [T, 2 I] -> [T, I] in the type of `gate_up`."""
+def gelu_mul(gate_up: torch.Tensor, *, alike: bool = False) -> torch.Tensor:
+    """gate_up: [T, 2 I] -> [T, I] in the type of `gate_up`.
+
+    alike: a row's bits must not depend on the others (`rows.alike`).
+    """
     gate, up = gate_up.chunk(2, dim=-1)
-    return functional.gelu(gate, approximate="tanh").mul_(up)
+    activated = rows.alike(_gelu, gate) if alike else _gelu(gate)
+    return activated.mul_(up)
+
+
+def _gelu(x: torch.Tensor) -> torch.Tensor:
+    return functional.gelu(x, approximate="tanh")

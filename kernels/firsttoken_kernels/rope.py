@@ -6,6 +6,8 @@ fp32 and shared by all layers. The cache is flat: a slot is one token, whatever 
 
 import torch
 
+from firsttoken_kernels import rows
+
 
 def frequencies(head_dim: int, theta: float, device: torch.device) -> torch.Tensor:
     """Angle per position of each pair: `theta^(-2i / D)`.  -> [D / 2] fp32."""
@@ -19,7 +21,7 @@ def cos_sin(
     """positions: [T] -> cos, sin: [T, 1, D] times `factor`, in fp32, then rounded to `dtype`."""
     angles = positions.float()[:, None] * inverse_frequencies[None, :]  # [T, D / 2]
     angles = torch.cat((angles, angles), dim=-1)[:, None, :]  # [T, 1, D]
-    cos, sin = angles.cos(), angles.sin()
+    cos, sin = rows.alike(torch.cos, angles), rows.alike(torch.sin, angles)
     if factor != 1:
         cos, sin = cos * factor, sin * factor
     return cos.to(dtype), sin.to(dtype)

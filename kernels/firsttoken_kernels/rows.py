@@ -1,24 +1,28 @@
-"""Element by element operations whose bits do not depend on how the library shares them out.
+"""Element by element functions whose bits do not depend on how the library shares the elements out.
 
-PyTorch cuts large tensors into equal parts for its threads, in the middle of a row where it falls so, and
-the last few elements of a part are computed one by one: exp, tanh and erf then differ in the last bit
-from the vectors. Below the size it cuts at, a row that is not joined to the next (the operand is a slice
-of a wider tensor) is always computed alike.
+PyTorch computes the last few elements of a tensor one by one, and cuts a large tensor into equal parts
+for its threads, each with a last few of its own: exp, tanh or cos then differ in the last bit from those
+computed as vectors. In pieces of whole vectors, too small to be cut, every element is computed alike.
 """
 
 from collections.abc import Callable
 
 import torch
+from torch.nn import functional
 
-_CUT_AT = 32_768
-"""at::internal::GRAIN_SIZE: from so many elements on the work is shared among threads."""
+_VECTOR = 64
+"""A multiple of the elements of one turn of the library's loops, in any type."""
+_PIECE = 16_384
+"""Below at::internal::GRAIN_SIZE, from where on threads share the work."""
 
 
-def apart(operation: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    """`operation(x)` of a row-wise operation, over pieces of x [T, N] too small to be shared out."""
-    if x.device.type != "cpu" or torch.get_num_threads() == 1:
-        return operation(x)
-    most = max((_CUT_AT - 1) // x.shape[-1], 1)
-    if len(x) <= most:
-        return operation(x)
-    return torch.cat([operation(piece) for piece in torch.split(x, most)])
+def alike(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """`function(x)`, for a function of single elements."""
+    if x.device.type != "cpu":
+        return function(x)
+    flat = x.reshape(-1)
+    count = flat.numel()
+    padded = functional.pad(flat, (0, -count % _VECTOR))
+    if len(padded) <= _PIECE:
+        return function(padded)[:count].view(x.shape)
+    return torch.cat([function(piece) for piece in torch.split(padded, _PIECE)])[:count].view(x.shape)

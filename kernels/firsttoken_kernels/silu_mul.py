@@ -15,14 +15,11 @@ def reference(gate_up: torch.Tensor) -> torch.Tensor:
     return (gate * torch.sigmoid(gate) * up).to(gate_up.dtype)
 
 
-def silu_mul(gate_up: torch.Tensor, *, rowwise: bool = False) -> torch.Tensor:
+def silu_mul(gate_up: torch.Tensor, *, alike: bool = False) -> torch.Tensor:
     """gate_up: [T, 2 I] -> [T, I] in the type of `gate_up`.
 
-    rowwise: a row's bits must not depend on the others (`rows.apart`).
+    alike: a row's bits must not depend on the others (`rows.alike`).
     """
-    return rows.apart(_silu_mul, gate_up) if rowwise else _silu_mul(gate_up)
-
-
-def _silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
-    return functional.silu(gate).mul_(up)
+    activated = rows.alike(functional.silu, gate) if alike else functional.silu(gate)
+    return activated.mul_(up)

@@ -4,6 +4,7 @@ Everything that can be known before the weights are read is checked before: an u
 architecture or too little memory is said in a second, not after minutes.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +16,16 @@ from firsttoken_runtime.cache import blocks, storage
 from firsttoken_runtime.cache import pool as cache_pool
 from firsttoken_runtime.engine import device as engine_device
 from firsttoken_runtime.engine import flags as engine_flags
-from firsttoken_runtime.engine import machine, options
+from firsttoken_runtime.engine import invariance, machine, options
 from firsttoken_runtime.engine.runner import Runner
-from firsttoken_runtime.model import checkpoint, decoder, eos, weights
+from firsttoken_runtime.model import checkpoint, decoder, eos, layers, shapes, weights
 from firsttoken_runtime.model import config as model_config
 from firsttoken_runtime.scheduler import limits
 from firsttoken_runtime.scheduler import scheduler as scheduling
 from firsttoken_runtime.scheduler.sequence import ScheduledStep, Sequence, Work
 
 _REPORT_EVERY_S = 0.2
+_log = logging.getLogger(__name__)
 
 
 class Engine:
@@ -38,6 +40,7 @@ class Engine:
         size: cache_pool.Size,
         in_force: engine_flags.InForce,
         runner: Runner,
+        numerics: layers.Numerics = layers.Numerics(),  # noqa: B008 - frozen
     ) -> None:
         self.settings = settings
         self.config = config
@@ -46,6 +49,7 @@ class Engine:
         self.size = size
         self.in_force = in_force
         self.runner = runner
+        self.numerics = numerics
         self.scheduler = scheduling.Scheduler(self._limits(in_force), self._pool(in_force), in_force.classes)
 
     def switch(self, in_force: engine_flags.InForce) -> None:
@@ -65,6 +69,7 @@ class Engine:
             block_size_tokens=self.scheduler.pool.block_size_tokens,
             vocabulary_size=self.config.vocabulary_size,
             flags_enabled=self.in_force.enabled,
+            batch_invariant=self.numerics.batch_invariant,
         )
 
     def _limits(self, in_force: engine_flags.InForce) -> limits.Limits:
@@ -99,6 +104,7 @@ def load(
     # A wrong option is said now, not after the load.
     options.scheduler_limits(settings, in_force, size.max_model_len, is_cpu=choice.device.type == "cpu")
 
+    numerics = _numerics(settings, config, choice)
     last_report_s = 0.0
 
     def throttled(progress: float) -> None:
@@ -110,7 +116,7 @@ def load(
 
     with torch.inference_mode():
         tensors = weights.load(source, config, choice.dtype, choice.device, throttled)
-        model = decoder.Decoder(config, tensors)
+        model = decoder.Decoder(config, tensors, numerics)
         cache = storage.allocate(
             config.num_layers,
             size.num_slots,
@@ -119,11 +125,21 @@ def load(
             choice.dtype,
             choice.device,
         )
-    runner = Runner(model, cache)
-    engine = Engine(settings, config, eos.read(source), choice, size, in_force, runner)
+    runner = Runner(model, cache, batch_invariant=numerics.batch_invariant)
+    engine = Engine(settings, config, eos.read(source), choice, size, in_force, runner, numerics)
     _warm_up(runner, settings.block_size_tokens, size.max_model_len)
     report(1.0)
     return engine
+
+
+def _numerics(
+    settings: core.EngineSettings, config: model_config.ModelConfig, choice: engine_device.Choice
+) -> layers.Numerics:
+    if not settings.batch_invariant:
+        return layers.Numerics()
+    probe = invariance.probe(invariance.linear_shapes(shapes.expected(config)), choice.dtype, choice.device)
+    _log.info("batch-invariant: %s", probe)
+    return probe.numerics
 
 
 def _facts(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from firsttoken_kernels import attention, rope
+from firsttoken_kernels import attention, rope, rows
 from firsttoken_runtime.model import architecture, layers, rope_frequencies
 from firsttoken_runtime.model.experts import MixtureMlp
 from firsttoken_runtime.model.mlp import Mlp
@@ -139,7 +139,7 @@ class Decoder:
         """Rows of `hidden` [R, H] -> [R, V] fp32."""
         logits = self.head(self.final_norm(hidden)).float()
         cap = self.config.final_softcap
-        return logits if cap is None else torch.tanh(logits / cap) * cap
+        return logits if cap is None else rows.alike(torch.tanh, logits / cap) * cap
 
     def __call__(self, step: StepInput, cache: torch.Tensor) -> torch.Tensor:
         """Logits [R, V] fp32 of `step.logit_rows`."""

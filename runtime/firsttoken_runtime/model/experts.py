@@ -7,6 +7,7 @@ row's result depends on other rows only through the number of rows of a linear, 
 
 import torch
 
+from firsttoken_kernels import rows
 from firsttoken_runtime.model import architecture, layers
 from firsttoken_runtime.model.mlp import Mlp, Take
 
@@ -41,7 +42,7 @@ class MixtureMlp:
         for rank in range(1, self.config.per_token):
             out = out + given[:, rank] * weights[:, rank, None]
         if self.shared is not None:
-            out = out + torch.sigmoid(self.shared_gate(x)) * self.shared(x)
+            out = out + rows.alike(torch.sigmoid, self.shared_gate(x)) * self.shared(x)
         return out
 
     def _route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,5 +1,6 @@
 """The gated MLP of a layer, of an expert, and of a shared expert. Gate and up are one linear."""
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -7,7 +8,7 @@ import torch
 from firsttoken_kernels import gelu_mul, silu_mul
 from firsttoken_runtime.model import layers
 
-ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+ACTIVATIONS: dict[str, Callable[..., torch.Tensor]] = {
     "silu": silu_mul.silu_mul,
     "gelu_pytorch_tanh": gelu_mul.gelu_mul,
 }
@@ -26,7 +27,8 @@ class Mlp:
         self.down = layers.Linear(
             take("down_proj.weight"), take("down_proj.bias") if has_bias else None, numerics=numerics
         )
-        self.activation = ACTIVATIONS[activation]
+        activate = ACTIVATIONS[activation]
+        self.activation = functools.partial(activate, alike=True) if numerics.batch_invariant else activate
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x: [T, H] -> [T, H]."""
