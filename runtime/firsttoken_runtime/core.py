@@ -89,6 +89,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     block_size_tokens: int
     vocabulary_size: int
     flags_enabled: tuple[str, ...]
+    batch_invariant: bool = False
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +166,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     block_size_tokens: int
     preemptions_total: int
     waiting_by_class: dict[str, int] = {}
+    backlog_by_class: dict[str, int] = {}
+    """`backlog_tokens` by request class."""
     live_slots: int = 0
     """Slots that hold the KV of a token."""
     allocated_slots: int = 0
@@ -180,6 +183,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Measured; 0 = not known yet."""
     tpot_p95_s: float = 0.0
     """Of the last 30 s; 0 = nothing was generated."""
+    blocks_recommended: int = 0
+    """Peak concurrency x mean sequence length / block size, as seen so far; 0 = nothing was served yet."""
     lengths_by_class: dict[str, float] = {}
     """Median output length of each class, where one is known."""
 
@@ -192,6 +197,8 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     failures: list[Failure]
     stats: Stats
     prompts: list[PromptScores] = []
+    computed_tokens: int = 0
+    """Tokens of the forward pass, prompts and decodes together; 0 for a heartbeat."""
 
 
 class FlagsApplied(msgspec.Struct, frozen=True, kw_only=True, tag="flags_applied"):

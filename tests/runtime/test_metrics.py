@@ -1,64 +1,69 @@
-"""What one request reports about itself."""
+"""What a server measures, and under which names it is read."""
+
+from typing import Any
+
+import msgspec
 
 from firsttoken_api.state import EngineState, Phase
 from firsttoken_runtime import core
-from firsttoken_runtime.server.metrics import Metrics, RequestTimer
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from firsttoken_runtime.server import metrics as server_metrics
+from firsttoken_runtime.server.metrics import Metrics
 
 
 def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, {"model_name": "m", "engine": "0", **labels})
 
 
-def _token(scheduled_at_s: float = 0.0) -> core.Token:
-    s = scheduled_at_s
-    times = core.FirstTokenTimes(queued_s=s, scheduled_s=s, prefilled_s=s, sampled_s=s) if s else None
-    return core.Token(sequence_id=1, token_id=1, times=times)
+def _stats(**changes: Any) -> core.Stats:
+    return msgspec.structs.replace(server_metrics.NOTHING_SEEN, **changes)
 
 
-def test_the_times_of_a_request():
-    clock, metrics = _Clock(), Metrics("m")
-    timer = RequestTimer(metrics, clock)
-    clock.now_s = 102.0
-    timer.tokens([_token(scheduled_at_s=100.5)])
-    clock.now_s = 102.5
-    timer.text()
-    timer.text()
-    clock.now_s = 104.0
-    timer.tokens([_token(), _token()])
-    clock.now_s = 104.5
-    timer.end("stop", prompt_tokens=7, completion_tokens=3)
-    assert _value(metrics, "vllm:request_queue_time_seconds_sum") == 0.5
-    assert _value(metrics, "vllm:time_to_first_token_seconds_sum") == 2.5
-    assert _value(metrics, "vllm:time_to_first_token_seconds_count") == 1
-    assert _value(metrics, "vllm:inter_token_latency_seconds_sum") == 2.0
-    assert _value(metrics, "vllm:inter_token_latency_seconds_count") == 2
-    assert _value(metrics, "vllm:request_time_per_output_token_seconds_sum") == 1.0
-    assert _value(metrics, "vllm:e2e_request_latency_seconds_sum") == 4.5
-    assert _value(metrics, "vllm:request_success_total", finished_reason="stop") == 1
+def _step(stats: core.Stats, **changes: Any) -> core.StepOutput:
+    return core.StepOutput(**({"step": 1, "tokens": [], "failures": [], "stats": stats} | changes))
 
 
-def test_preemptions_are_counted_once():
+def test_totals_of_the_engine_are_counted_once():
     metrics = Metrics("m")
     for total in (0, 2, 2, 3):
-        stats = core.Stats(
-            running=0,
-            waiting=0,
-            backlog_tokens=0,
-            blocks_used=0,
-            blocks_total=1,
-            block_size_tokens=1,
-            preemptions_total=total,
-        )
-        metrics.step(core.StepOutput(step=1, tokens=[], failures=[], stats=stats))
+        metrics.step(_step(_stats(preemptions_total=total, kv_live_slot_seconds_total=total * 1.5)))
     assert _value(metrics, "vllm:num_preemptions_total") == 3
+    assert _value(metrics, "firsttoken_engine_kv_live_slot_seconds_total") == 4.5
+
+
+def test_failures_are_counted_by_their_code_and_a_nan_as_vllm_does():
+    metrics = Metrics("m")
+    failures = [
+        core.Failure(sequence_id=1, message="", code="not_finite"),
+        core.Failure(sequence_id=2, message="", code="grammar"),
+    ]
+    metrics.step(_step(_stats(), failures=failures))
+    assert _value(metrics, "firsttoken_engine_failures_total", code="not_finite") == 1
+    assert _value(metrics, "firsttoken_engine_failures_total", code="grammar") == 1
+    assert _value(metrics, "vllm:corrupted_requests_total") == 1
+
+
+def test_steps_are_measured_and_heartbeats_are_not():
+    metrics = Metrics("m")
+    metrics.step(_step(_stats(), computed_tokens=130))
+    metrics.step(_step(_stats()))
+    assert _value(metrics, "vllm:iteration_tokens_total_count") == 1
+    assert _value(metrics, "vllm:iteration_tokens_total_sum") == 130
+
+
+def test_a_class_that_is_no_longer_declared_is_no_longer_reported():
+    metrics = Metrics("m")
+    metrics.exposition(EngineState(phase=Phase.READY, waiting_by_class={"interactive": 2, "batch": 1}))
+    assert _value(metrics, "firsttoken_engine_waiting", **{"class": "interactive"}) == 2
+    metrics.exposition(EngineState(phase=Phase.READY, waiting_by_class={"batch": 4}))
+    assert _value(metrics, "firsttoken_engine_waiting", **{"class": "interactive"}) is None
+    assert _value(metrics, "firsttoken_engine_waiting", **{"class": "batch"}) == 4
+
+
+def test_refusals_are_counted_by_their_reason():
+    metrics = Metrics("m")
+    metrics.refused("wait")
+    assert _value(metrics, "vllm:admission_rejections_total") == 1
+    assert _value(metrics, "firsttoken_engine_admission_refused_total", reason="wait") == 1
 
 
 def test_gauges_follow_the_state():

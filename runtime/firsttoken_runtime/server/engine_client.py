@@ -13,9 +13,16 @@ from contextlib import AbstractContextManager
 
 from firsttoken_api import errors
 from firsttoken_api.hot_settings import HotSettings
-from firsttoken_api.state import EngineState, FlagsState, KvState, Phase
+from firsttoken_api.state import EngineState, FlagsState, Phase
 from firsttoken_runtime import core
-from firsttoken_runtime.server import engine_child, engine_watch, flag_switch, life, sequences
+from firsttoken_runtime.server import (
+    engine_child,
+    engine_state,
+    engine_watch,
+    flag_switch,
+    life,
+    sequences,
+)
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +96,11 @@ class EngineClient:
         return self._flag_switch.state
 
     @property
+    def settings_in_force(self) -> HotSettings | None:
+        """The hot settings document in force; None: the engine's defaults."""
+        return self._flag_switch.settings
+
+    @property
     def open_sequences(self) -> int:
         return len(self._sequences)
 
@@ -101,19 +113,19 @@ class EngineClient:
             pool = (self.stats.blocks_total, self.stats.block_size_tokens)
         return min(self.ready.max_model_len, pool[0] * pool[1])
 
-    def sequence(
+    def group(
         self,
-        prompt_token_ids: list[int],
-        sampling: core.SamplingParams,
+        wanted: list[sequences.Wanted],
         arrival_s: float,
         on_overflow: Callable[[], None] | None = None,
-    ) -> AbstractContextManager[sequences.Sequence]:
-        """Submit, and abort if the block is left before the last token. Raises UnavailableError.
+    ) -> AbstractContextManager[sequences.Group]:
+        """Submit the sequences of one request, and abort those that go on when the block is left.
 
-        `on_overflow` is called when the caller has left too many tokens unread; it must end the block.
+        Raises UnavailableError. `on_overflow` is called when the caller has left too many tokens unread; it
+        must end the block.
         """
         self.check_ready()
-        return self._sequences.submitted(prompt_token_ids, sampling, arrival_s, on_overflow)
+        return self._sequences.submitted(wanted, arrival_s, on_overflow)
 
     def check_ready(self) -> None:
         """Raises UnavailableError while the model loads and after the engine's end."""
@@ -133,31 +145,7 @@ class EngineClient:
 
     def state(self) -> EngineState:
         """The document of `GET /state`."""
-        ready, stats = self.ready, self.stats
-        kv = KvState()
-        if ready is not None:
-            kv = KvState(block_size_tokens=ready.block_size_tokens, blocks_total=ready.kv_blocks)
-        if stats is not None:
-            kv = KvState(
-                block_size_tokens=stats.block_size_tokens,
-                blocks_total=stats.blocks_total,
-                blocks_used=stats.blocks_used,
-            )
-        return EngineState(
-            phase=self.life.phase,
-            load_progress=self.life.progress,
-            error=self.life.error,
-            architecture=ready.architecture if ready else "",
-            device=ready.device if ready else "",
-            dtype=ready.dtype if ready else "",
-            max_model_len=ready.max_model_len if ready else 0,
-            kv=kv,
-            flags=self.flags,
-            running=stats.running if stats else 0,
-            waiting=stats.waiting if stats else 0,
-            backlog_tokens=stats.backlog_tokens if stats else 0,
-            preemptions_total=stats.preemptions_total if stats else 0,
-        )
+        return engine_state.document(self.life, self.ready, self.stats, self.flags)
 
     def is_live(self) -> bool:
         return self.life.is_live(self._clock())

@@ -1,10 +1,10 @@
 """Hot settings on their way to the engine, and what is in force there.
 
-One switch at a time; the engine answers at a step boundary, and its answer belongs to the switch whose
-generation and hash it carries.
+One switch at a time; the engine answers each at a step boundary, in the order in which they were sent.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from firsttoken_api import errors
@@ -29,8 +29,11 @@ class FlagSwitch:
         self._send = send
         self._check_ready = check_ready
         self.state = FlagsState()
+        self.settings = initial
+        """The document in force; None: the engine's defaults."""
         self._lock = asyncio.Lock()
-        self._asked: tuple[int, str, asyncio.Future[core.FlagsApplied]] | None = None
+        self._sent: deque[tuple[HotSettings, asyncio.Future[core.FlagsApplied]]] = deque()
+        """What the engine has not answered; one that was given up stays until its late answer comes."""
 
     def become_ready(self, enabled: tuple[str, ...]) -> None:
         """The engine serves, with the settings it was started with."""
@@ -49,28 +52,24 @@ class FlagSwitch:
         async with self._lock:
             self._check_ready()
             answered: asyncio.Future[core.FlagsApplied] = asyncio.get_running_loop().create_future()
-            self._asked = (settings.generation, settings.content_hash(), answered)
+            self._send(core.SetFlags(settings_json=settings.model_dump_json().encode()))
+            self._sent.append((settings, answered))
             try:
-                self._send(core.SetFlags(settings_json=settings.model_dump_json().encode()))
                 answer = await asyncio.wait_for(answered, FLAGS_TIMEOUT_S)
             except TimeoutError as error:
                 raise errors.UnavailableError(
                     f"the engine has not switched within {FLAGS_TIMEOUT_S:.0f} s"
                 ) from error
-            finally:
-                self._asked = None
         if answer.error:
             raise errors.BadRequestError(answer.error, param="flags")
         return self.state
 
     def take(self, answer: core.FlagsApplied) -> None:
+        asked, answered = self._sent.popleft()
         if answer.error:
             self.state = self.state.model_copy(update={"error": answer.error})
         else:
             self.state = FlagsState(generation=answer.generation, hash=answer.hash, enabled=answer.enabled)
-        if self._asked is None:
-            return
-        generation, content_hash, answered = self._asked
-        # A late answer to a switch that was given up must not stand for the next one.
-        if (answer.generation, answer.hash) == (generation, content_hash) and not answered.done():
+            self.settings = asked
+        if not answered.done():  # given up meanwhile
             answered.set_result(answer)

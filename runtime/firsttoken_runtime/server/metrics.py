@@ -1,11 +1,7 @@
 """What the server measures, under vLLM's names where one exists, so that dashboards fit both engines.
 
-All times are on this process's monotonic clock. TTFT runs from the arrival of the request to the moment
-its first text was written (for a whole answer: was ready); a request without text counts at its end.
+Gauges are set when somebody reads; counters of the engine arrive as totals and are counted on.
 """
-
-import time
-from collections.abc import Callable, Sequence
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -13,6 +9,19 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from firsttoken_api import exposition, flags, metrics
 from firsttoken_api.state import EngineState
 from firsttoken_runtime import core
+from firsttoken_runtime.server import stages
+
+NOT_FINITE = "not_finite"
+"""The code of a failure whose logits held a NaN."""
+NOTHING_SEEN = core.Stats(
+    running=0,
+    waiting=0,
+    backlog_tokens=0,
+    blocks_used=0,
+    blocks_total=0,
+    block_size_tokens=0,
+    preemptions_total=0,
+)
 
 
 class Metrics:
@@ -60,7 +69,7 @@ class Metrics:
         self._admission_refused = exposition.counter(metrics.ENGINE_ADMISSION_REFUSED, self.registry)
         self._failures = exposition.counter(metrics.ENGINE_FAILURES, self.registry)
         self._rejected = exposition.counter(metrics.ENGINE_REQUESTS_REJECTED, self.registry)
-        self._preemptions_seen = 0
+        self._seen = NOTHING_SEEN
 
     def accepted(self, prompt_tokens: int) -> None:
         self._prompt_tokens.inc(prompt_tokens)
@@ -72,30 +81,58 @@ class Metrics:
     def scheduled(self, queue_s: float) -> None:
         self._queue.observe(queue_s)
 
-    def first_text(self, ttft_s: float) -> None:
-        self._ttft.observe(ttft_s)
+    def first_text(self, timing: stages.Timing) -> None:
+        self._ttft.observe(timing.ttft_s)
+        for stage, seconds in timing.stages_s.items():
+            self._stages.labels(*self._labels, stage.value).observe(seconds)
 
     def token_gap(self, gap_s: float, tokens: int) -> None:
         """`tokens` came together, `gap_s` after the ones before."""
         for _ in range(tokens):
             self._gap.observe(gap_s / tokens)
 
-    def ended(
-        self, reason: str, latency_s: float, ttft_s: float | None, prompt_tokens: int, completion_tokens: int
-    ) -> None:
-        """A request ended: by itself (`stop`, `length`), or by `abort` or `error`."""
-        self._success.labels(*self._labels, reason).inc()
-        self._latency.observe(latency_s)
-        self._prompt_length.observe(prompt_tokens)
-        self._generation_length.observe(completion_tokens)
-        if ttft_s is not None and completion_tokens > 1:
-            self._tpot.observe((latency_s - ttft_s) / (completion_tokens - 1))
+    def asked(self, choices: int, max_tokens: int | None) -> None:
+        """A request was accepted: how many answers of which length it asks for."""
+        self._params_n.observe(choices)
+        if max_tokens is not None:
+            self._params_max_tokens.observe(max_tokens)
+
+    def refused(self, reason: str) -> None:
+        """A request was not admitted."""
+        self._admission_rejections.inc()
+        self._admission_refused.labels(*self._labels, reason).inc()
+
+    def ended(self, ended: stages.Ended) -> None:
+        """A request ended: by itself (`stop`, `length`, `tool_calls`), or by `abort` or `error`."""
+        self._success.labels(*self._labels, ended.reason).inc()
+        self._latency.observe(ended.latency_s)
+        self._prompt_length.observe(ended.prompt_tokens)
+        self._generation_length.observe(ended.completion_tokens)
+        if ended.timing is not None and ended.completion_tokens > 1:
+            self._tpot.observe((ended.latency_s - ended.timing.ttft_s) / (ended.completion_tokens - 1))
+        if ended.times is not None:
+            self._prefill.observe(ended.times.sampled_s - ended.times.scheduled_s)
+            self._decode.observe(max(0.0, ended.ended_s - ended.times.sampled_s))
+            self._inference.observe(max(0.0, ended.ended_s - ended.times.scheduled_s))
 
     def step(self, output: core.StepOutput) -> None:
         """Count what the engine did in a step."""
         self._generation_tokens.inc(len(output.tokens))
-        self._preemptions.inc(max(0, output.stats.preemptions_total - self._preemptions_seen))
-        self._preemptions_seen = output.stats.preemptions_total
+        if output.computed_tokens:
+            self._step_tokens.observe(output.computed_tokens)
+        for failure in output.failures:
+            self._failures.labels(*self._labels, failure.code).inc()
+            if failure.code == NOT_FINITE:
+                self._corrupted.inc()
+        stats, seen = output.stats, self._seen
+        for counter, total, before in (
+            (self._preemptions, stats.preemptions_total, seen.preemptions_total),
+            (self._kv_live, stats.kv_live_slot_seconds_total, seen.kv_live_slot_seconds_total),
+            (self._kv_needed, stats.kv_needed_slot_seconds_total, seen.kv_needed_slot_seconds_total),
+            (self._kv_allocated, stats.kv_allocated_slot_seconds_total, seen.kv_allocated_slot_seconds_total),
+        ):
+            counter.inc(max(0.0, total - before))
+        self._seen = stats
 
     def exposition(self, state: EngineState) -> bytes:
         """The text format, version 0.0.4, with the gauges as in `state`."""
@@ -108,6 +145,7 @@ class Metrics:
         self._kv_memory_use.set(state.kv.use_ratio)
         self._kv_internal_waste.set(state.kv.waste_ratio)
         self._prefill_rate.set(state.prefill_tokens_per_s)
+        self._waiting_by_class.clear()  # a class that is no longer declared is no longer reported
         for name, waiting in state.waiting_by_class.items():
             self._waiting_by_class.labels(*self._labels, name).set(waiting)
         self._load_progress.set(state.load_progress)
@@ -124,33 +162,3 @@ class Metrics:
 
     def _counter(self, row: metrics.Metric) -> Counter:
         return exposition.counter(row, self.registry).labels(*self._labels)
-
-
-class RequestTimer:
-    """The clock of one request; reports to `Metrics` exactly once, when it ends."""
-
-    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
-        self._metrics = metrics
-        self._clock = clock
-        self.arrival_s = clock()
-        self._last_token_s: float | None = None
-        self._ttft_s: float | None = None
-
-    def tokens(self, tokens: Sequence[core.Token]) -> None:
-        """Tokens, at least one, have arrived from the engine."""
-        now = self._clock()
-        if self._last_token_s is not None:
-            self._metrics.token_gap(now - self._last_token_s, len(tokens))
-        elif (times := tokens[0].times) is not None:
-            self._metrics.scheduled(max(0.0, times.scheduled_s - self.arrival_s))
-        self._last_token_s = now
-
-    def text(self) -> None:
-        """Text, or the end without any, has been written."""
-        if self._ttft_s is None:
-            self._ttft_s = self._clock() - self.arrival_s
-            self._metrics.first_text(self._ttft_s)
-
-    def end(self, reason: str, prompt_tokens: int, completion_tokens: int) -> None:
-        latency_s = self._clock() - self.arrival_s
-        self._metrics.ended(reason, latency_s, self._ttft_s, prompt_tokens, completion_tokens)

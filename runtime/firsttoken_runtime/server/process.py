@@ -15,7 +15,7 @@ from pathlib import Path
 from firsttoken_api.reasons import Reason
 from firsttoken_runtime import console
 from firsttoken_runtime.model.errors import ModelError
-from firsttoken_runtime.server import app
+from firsttoken_runtime.server import app, tracing
 from firsttoken_runtime.server.engine_client import ENGINE_MODULE, EngineClient
 from firsttoken_runtime.server.metrics import Metrics
 from firsttoken_runtime.server.service import Service
@@ -59,7 +59,9 @@ async def serve(settings: ServeSettings, *, engine_module: str = ENGINE_MODULE) 
             log_format=settings.log_format,
             on_step=metrics.step,
         )
-        service = Service(settings.served_name, client, metrics)
+        tracer = tracing.tracer(settings.served_name)
+        stack.callback(tracer.close)
+        service = Service(settings.served_name, client, metrics, tracer=tracer)
         stack.callback(service.close)
         stack.push_async_callback(client.close)
         api, ops = await _listen(settings, service, stack)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,21 +11,27 @@ from typing import TypeVar
 
 import jinja2
 
-from firsttoken_api import errors
+from firsttoken_api import errors, names
+from firsttoken_api.hot_settings import HotSettings
 from firsttoken_api.state import EngineState, Phase
+from firsttoken_runtime import core
 from firsttoken_runtime.model import checkpoint, config
 from firsttoken_runtime.model.errors import ModelUnreadable
-from firsttoken_runtime.server import tokenizer
+from firsttoken_runtime.server import admission, tokenizer, tracing
 from firsttoken_runtime.server.chat_template import ChatTemplate
+from firsttoken_runtime.server.classes import Classes, Resolved
 from firsttoken_runtime.server.engine_client import EngineClient
 from firsttoken_runtime.server.metrics import Metrics
 from firsttoken_runtime.server.openai_models import UnknownNames
+from firsttoken_runtime.server.request_timer import RequestTimer
 from firsttoken_runtime.server.stream import KEEP_ALIVE_S
+from firsttoken_runtime.settings import DEFAULT_TTFT_P95_S
 
 log = logging.getLogger(__name__)
 
 MAX_OPEN_REQUESTS = 1024
 TOKENIZER_THREADS = 2
+TRACE_HEADERS = ("traceparent", "tracestate")
 
 ResultT = TypeVar("ResultT")
 
@@ -41,6 +47,7 @@ class Service:
         *,
         keep_alive_s: float = KEEP_ALIVE_S,
         max_open_requests: int = MAX_OPEN_REQUESTS,
+        tracer: tracing.Tracer | None = None,
     ) -> None:
         self.served_name = served_name
         self.client = client
@@ -48,10 +55,13 @@ class Service:
         self.created_at = int(time.time())
         self.keep_alive_s = keep_alive_s
         self.unknown_names = UnknownNames()
+        self.tracer = tracer or tracing.NO_TRACER
         self.template: ChatTemplate | None = None
         self._text_model: tokenizer.TextModel | None = None
         self._max_open_requests = max_open_requests
         self._open_requests = 0
+        self._classes_of: HotSettings | None = None
+        self._classes = Classes()
         self._threads = ThreadPoolExecutor(TOKENIZER_THREADS, "tokenizer")
 
     async def load_text(self, model_path: Path) -> None:
@@ -100,6 +110,7 @@ class Service:
         Raises TooManyRequestsError when too many requests are open already.
         """
         if self._open_requests >= self._max_open_requests:
+            self.metrics.refused("open_requests")
             raise errors.TooManyRequestsError(
                 f"{self._max_open_requests} requests are open already", retry_after_s=1
             )
@@ -116,6 +127,58 @@ class Service:
                 f"the model {name[:128]!r} does not exist; this server serves {self.served_name!r}",
                 param="model",
             )
+
+    def timer(self, operation: str, headers: Mapping[str, str]) -> RequestTimer:
+        """The clock of a request that has just arrived. operation: `chat` or `text_completion`."""
+        trace = {name: headers[name] for name in TRACE_HEADERS if name in headers}
+        return RequestTimer(
+            self.metrics, on_end=self.tracer.record, operation=operation, trace_headers=trace
+        )
+
+    @property
+    def classes(self) -> Classes:
+        """Classes and routes of the hot settings in force."""
+        settings = self.client.settings_in_force
+        if settings is not self._classes_of:
+            self._classes, self._classes_of = Classes(settings), settings
+        return self._classes
+
+    def resolve(self, headers: Mapping[str, str], model: str | None) -> Resolved:
+        """Class and defaults of a request. Raises UnknownModelError, and BadRequestError for a wrong name."""
+        classes = self.classes
+        name, route = classes.split_model(model, self.served_name)
+        self.check_model(name)
+        return classes.resolve(headers.get(names.HEADER_CLASS), headers.get(names.HEADER_ROUTE, route))
+
+    def admit(self, *, prompt_tokens: int, choices: int, resolved: Resolved) -> None:
+        """Before a request is submitted. Raises ObjectiveUnreachableError if it would wait too long.
+
+        prompt_tokens: of all prompts of the request together.
+        """
+        settings, stats = self.client.settings_in_force, self.client.stats
+        objective_s = resolved.ttft_s
+        if objective_s is None:
+            objective_s = settings.objective.ttft_p95_s if settings is not None else DEFAULT_TTFT_P95_S
+        refusal = admission.refusal(
+            stats,
+            prompt_tokens=prompt_tokens * choices,
+            ahead=self._tokens_ahead(stats, resolved.request_class),
+            limit_s=admission.wait_limit_s(objective_s),
+        )
+        if refusal is not None:
+            self.metrics.refused("wait")
+            raise errors.ObjectiveUnreachableError(str(refusal), retry_after_s=refusal.retry_after_s)
+
+    def _tokens_ahead(self, stats: core.Stats | None, request_class: str) -> int:
+        """Uncomputed prompt tokens that the scheduler places before a request of this class."""
+        if stats is None:
+            return 0
+        if not stats.backlog_by_class:
+            return stats.backlog_tokens
+        own = self.classes.priority_of(request_class)
+        return sum(
+            tokens for name, tokens in stats.backlog_by_class.items() if self.classes.priority_of(name) >= own
+        )
 
     def state(self) -> EngineState:
         """The document of `GET /state`. Loading until the text side is loaded too."""

@@ -1,0 +1,55 @@
+"""What an engine reports about itself: the document of `GET /state`, from its last messages. Pure."""
+
+from firsttoken_api.state import EngineState, FlagsState, KvState
+from firsttoken_runtime import core
+from firsttoken_runtime.server.life import Life
+
+
+def document(
+    life: Life, ready: core.Ready | None, stats: core.Stats | None, flags: FlagsState
+) -> EngineState:
+    """`ready` is None while the model loads, `stats` until the first step or heartbeat."""
+    state = EngineState(phase=life.phase, load_progress=life.progress, error=life.error, flags=flags)
+    if ready is not None:
+        state = state.model_copy(
+            update={
+                "architecture": ready.architecture,
+                "device": ready.device,
+                "dtype": ready.dtype,
+                "max_model_len": ready.max_model_len,
+                "batch_invariant": ready.batch_invariant,
+                "kv": KvState(block_size_tokens=ready.block_size_tokens, blocks_total=ready.kv_blocks),
+            }
+        )
+    if stats is None:
+        return state
+    return state.model_copy(
+        update={
+            "kv": _kv(stats),
+            "running": stats.running,
+            "waiting": stats.waiting,
+            "waiting_by_class": stats.waiting_by_class,
+            "backlog_tokens": stats.backlog_tokens,
+            "preemptions_total": stats.preemptions_total,
+            "prefill_tokens_per_s": stats.prefill_tokens_per_s,
+            "tpot_p95_s": stats.tpot_p95_s,
+        }
+    )
+
+
+def _kv(stats: core.Stats) -> KvState:
+    allocated = stats.kv_allocated_slot_seconds_total
+    return KvState(
+        block_size_tokens=stats.block_size_tokens,
+        blocks_total=stats.blocks_total,
+        blocks_used=stats.blocks_used,
+        blocks_recommended=stats.blocks_recommended,
+        live_slots=stats.live_slots,
+        allocated_slots=stats.allocated_slots,
+        needed_slots=stats.needed_slots,
+        live_slot_seconds_total=stats.kv_live_slot_seconds_total,
+        allocated_slot_seconds_total=allocated,
+        needed_slot_seconds_total=stats.kv_needed_slot_seconds_total,
+        use_ratio=min(1.0, stats.kv_live_slot_seconds_total / allocated) if allocated else 0.0,
+        waste_ratio=max(0.0, 1 - stats.kv_needed_slot_seconds_total / allocated) if allocated else 0.0,
+    )
