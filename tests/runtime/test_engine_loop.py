@@ -94,10 +94,10 @@ def test_flags_switch_in_mid_answer_without_changing_it(folder: Path, expected: 
     engine.run()
     assert [engine.tokens[sequence_id] for sequence_id in ids] == expected
     assert applied == [
-        (1, ("continuous-batching", "chunked-prefill"), ""),
+        (1, ("continuous-batching", "chunked-prefill", "priority"), ""),
         (2, (), ""),
-        (3, ("paged-kv", "continuous-batching"), ""),
-        (4, ("paged-kv", "continuous-batching", "chunked-prefill"), ""),
+        (3, ("paged-kv", "continuous-batching", "priority"), ""),
+        (4, ("paged-kv", "continuous-batching", "chunked-prefill", "priority"), ""),
     ]
 
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_served_fails_alone(folder: Path, expected: list[list[int
     long = engine.submit([5] * 600, tiny_model.greedy())
     good = engine.submit(PROMPTS[1], tiny_model.greedy())
     engine.run()
-    assert engine.failures.keys() == {empty, unknown, negative, long}
+    assert engine.failure_codes == dict.fromkeys((empty, unknown, negative, long), "refused")
     assert engine.tokens[good] == expected[1]
 
 
@@ -158,6 +158,7 @@ def test_nan_in_the_logits_ends_one_sequence(folder: Path, expected: list[list[i
     good = engine.submit([t for t in PROMPTS[1] if t != 130], tiny_model.greedy())
     engine.run()
     assert "not finite" in engine.failures[bad]
+    assert engine.failure_codes[bad] == "not_finite"
     assert len(engine.tokens[good]) == 12
     engine.loop.scheduler.check_integrity()
 
@@ -177,9 +178,10 @@ def test_a_step_that_runs_out_of_memory_ends_its_sequences_only(
         raise RuntimeError("DefaultCPUAllocator: not enough memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine.engine.runner if part == "execute" else sampler, part, no_memory)
+        patch.setattr(engine.engine.runner if part == "execute" else sampler.Sampler, part, no_memory)
         engine.run()
     assert "not enough memory" in engine.failures[first]
+    assert engine.failure_codes[first] == "out_of_memory"
     assert "step 1 failed" in caplog.text
     assert engine.generate([PROMPTS[0]], tiny_model.greedy()) == [expected[0]]
     engine.loop.scheduler.check_integrity()
@@ -261,7 +263,7 @@ def test_ready_says_what_is_in_force(folder: Path) -> None:
         kv_blocks=64,
         block_size_tokens=16,
         vocabulary_size=131,
-        flags_enabled=("paged-kv", "continuous-batching", "chunked-prefill"),
+        flags_enabled=("paged-kv", "continuous-batching", "chunked-prefill", "priority"),
     )
 
 

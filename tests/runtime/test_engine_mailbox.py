@@ -1,5 +1,7 @@
 """The socket end of the engine: sending never blocks, nothing is lost, and too much is said so."""
 
+import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -43,3 +45,19 @@ def test_everything_that_arrived_comes_at_once(tmp_path: Path) -> None:
             received += box.receive(WAIT_MS / 1000)
         assert received == [core.Abort(0), core.Abort(1), core.Abort(2)]
         box.close()
+
+
+def test_another_thread_ends_a_wait_and_too_many_calls_do_not_pile_up(tmp_path: Path) -> None:
+    box = mailbox.SocketMailbox(f"ipc://{tmp_path}/in", f"ipc://{tmp_path}/out")
+    waker = threading.Timer(0.05, box.wake)
+    waker.start()
+    started_s = time.monotonic()
+    assert box.receive(20.0) == []
+    assert time.monotonic() - started_s < 10
+    waker.join()
+    for _ in range(100_000):
+        box.wake()
+    while box.receive(0.0):
+        pass
+    box.close()
+    box.wake()  # a grammar that is done after the end

@@ -4,7 +4,9 @@ import time
 from collections import deque
 
 from firsttoken_runtime import core
-from firsttoken_runtime.engine import flags, loading, loop
+from firsttoken_runtime.engine import flags, loading, loop, matching
+
+COMPILING_PAUSE_S = 0.001
 
 
 class ListMailbox:
@@ -20,6 +22,9 @@ class ListMailbox:
         self.inbox.clear()
         return messages
 
+    def wake(self) -> None:
+        """Nobody waits."""
+
     def send(self, message: core.FromEngine) -> None:
         self.outbox.append(message)
 
@@ -27,31 +32,47 @@ class ListMailbox:
 class LocalEngine:
     """Submit prompts, step, collect tokens."""
 
-    def __init__(self, engine: loading.Engine) -> None:
+    def __init__(self, engine: loading.Engine, grammars: matching.Grammars | None = None) -> None:
         self.engine = engine
         self.mailbox = ListMailbox()
-        self.loop = loop.Loop(engine, self.mailbox)
+        self.loop = loop.Loop(engine, self.mailbox, grammars)
         self.tokens: dict[int, list[int]] = {}
         self.token_times_s: dict[int, list[float]] = {}
         self.finish_reasons: dict[int, str] = {}
         self.failures: dict[int, str] = {}
+        self.failure_codes: dict[int, str] = {}
+        self.logprobs: dict[int, list[core.TokenLogprobs | None]] = {}
+        """Of each token, where it was asked for."""
+        self.prompt_scores: dict[int, core.PromptScores] = {}
         self._next_id = 0
 
     @classmethod
     def load(cls, settings: core.EngineSettings, in_force: flags.InForce | None = None) -> "LocalEngine":
         return cls(loading.load(settings, in_force or flags.defaults(), lambda _: None))
 
-    def submit(self, prompt_token_ids: list[int], sampling: core.SamplingParams) -> int:
+    def submit(
+        self,
+        prompt_token_ids: list[int],
+        sampling: core.SamplingParams,
+        *,
+        request_class: str = "",
+        priority: int = 0,
+        expected_output_tokens: int | None = None,
+    ) -> int:
         """Queue a prompt; returns its id."""
         self._next_id += 1
         self.tokens[self._next_id] = []
         self.token_times_s[self._next_id] = []
+        self.logprobs[self._next_id] = []
         self.mailbox.inbox.append(
             core.Submit(
                 sequence_id=self._next_id,
                 prompt_token_ids=prompt_token_ids,
                 sampling=sampling,
                 arrival_s=time.monotonic(),
+                request_class=request_class,
+                priority=priority,
+                expected_output_tokens=expected_output_tokens,
             )
         )
         return self._next_id
@@ -68,15 +89,31 @@ class LocalEngine:
                 for token in message.tokens:
                     self.tokens[token.sequence_id].append(token.token_id)
                     self.token_times_s[token.sequence_id].append(now)
+                    self.logprobs[token.sequence_id].append(token.logprobs)
                     if token.finish_reason:
                         self.finish_reasons[token.sequence_id] = token.finish_reason
-                self.failures |= {failure.sequence_id: failure.message for failure in message.failures}
+                for failure in message.failures:
+                    self.failures[failure.sequence_id] = failure.message
+                    self.failure_codes[failure.sequence_id] = failure.code
+                for prompt in message.prompts:
+                    self.prompt_scores[prompt.sequence_id] = prompt
+                    if prompt.finish_reason:
+                        self.finish_reasons[prompt.sequence_id] = prompt.finish_reason
         self.mailbox.outbox.clear()
 
     def run(self) -> None:
         """Step until nothing is left."""
-        while self.mailbox.inbox or self.loop.scheduler.has_work:
+        while self.mailbox.inbox or self.loop.has_work:
             self.step()
+            if not self.loop.scheduler.has_work:
+                time.sleep(COMPILING_PAUSE_S)  # leave the processor to the compiler of grammars
+
+    def score(self, prompt_token_ids: list[int], num_top: int = 0) -> list[core.TokenLogprobs | None]:
+        """Logprobs of a prompt; nothing is generated."""
+        sampling = core.SamplingParams(max_tokens=0, prompt_logprobs=num_top)
+        sequence_id = self.submit(prompt_token_ids, sampling)
+        self.run()
+        return self.prompt_scores[sequence_id].scores
 
     def generate(self, prompts: list[list[int]], sampling: core.SamplingParams) -> list[list[int]]:
         """Outputs of all prompts, in their order, computed together."""

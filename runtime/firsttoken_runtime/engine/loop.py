@@ -1,42 +1,59 @@
 """The engine's loop: schedule -> execute -> sample -> publish.
 
-It blocks in one place only, the mailbox, and there only while nothing is to be computed. Flags change
-between two steps. Nothing one sequence does may end the loop: what cannot be served, what yields no
-finite logits, and every sequence of a step that ran out of memory, ends as a `Failure`.
+It blocks in one place only, the mailbox, and there only while nothing is to be computed; a grammar that
+is compiled in another thread wakes it. Flags change between two steps. Nothing one sequence does may end
+the loop: what cannot be served, what yields no finite logits, and every sequence of a step that ran out
+of memory, ends as a `Failure`.
 """
 
 import logging
 import time
 
-import torch
+import msgspec
 
 from firsttoken_api import hot_settings
 from firsttoken_runtime import core
+from firsttoken_runtime.engine import failures, grammar, intake, loading, matching, prompt_scores, sampler
 from firsttoken_runtime.engine import flags as engine_flags
-from firsttoken_runtime.engine import loading, sampler
 from firsttoken_runtime.engine import mailbox as engine_mailbox
+from firsttoken_runtime.engine.runner import Forward
 from firsttoken_runtime.scheduler import scheduler as scheduling
-from firsttoken_runtime.scheduler.sequence import ScheduledStep, Sequence
+from firsttoken_runtime.scheduler.sequence import ScheduledStep
 
 HEARTBEAT_S = 1.0
-_FAILED_ALLOCATION = (MemoryError, RuntimeError)
-"""torch reports it as either."""
 _log = logging.getLogger(__name__)
 
 
 class Loop:
     """Runs one engine until it is told to stop."""
 
-    def __init__(self, engine: loading.Engine, mailbox: engine_mailbox.Mailbox) -> None:
+    def __init__(
+        self,
+        engine: loading.Engine,
+        mailbox: engine_mailbox.Mailbox,
+        grammars: matching.Grammars | None = None,
+    ) -> None:
         self._engine = engine
         self._mailbox = mailbox
+        vocabulary_size, eos_token_ids = engine.config.vocabulary_size, engine.eos_token_ids
+        if grammars is None:
+            grammars = grammar.Grammars(engine.settings.model_path, vocabulary_size, eos_token_ids)
+        self._intake = intake.Intake(vocabulary_size, eos_token_ids, grammars, mailbox.wake)
+        self._sampler = sampler.Sampler()
+        self._scorer = prompt_scores.PromptScorer()
         self._failures: list[core.Failure] = []
+        self._prompts: list[core.PromptScores] = []
         self._step_number = 0
         self._is_stopping = False
 
     @property
     def scheduler(self) -> scheduling.Scheduler:
         return self._engine.scheduler
+
+    @property
+    def has_work(self) -> bool:
+        """Something is to be computed, now or when its grammar is compiled."""
+        return self.scheduler.has_work or self._intake.is_compiling
 
     def run(self) -> None:
         """Returns after `Shutdown`."""
@@ -50,12 +67,16 @@ class Loop:
             self._take(message)
         if self._is_stopping:
             return
+        for failure in self._intake.release_compiled(
+            self.scheduler, self._sampler.constrain, time.monotonic()
+        ):
+            self._fail(failure)
         if self._mailbox.is_congested or not self.scheduler.has_work:
             self.publish([])
             return
         step = self.schedule()
-        logits = self.execute(step)
-        tokens = self.sample(step, logits)
+        forward = self.execute(step)
+        tokens = self.sample(step, forward)
         self.publish(tokens)
 
     def schedule(self) -> ScheduledStep:
@@ -65,76 +86,75 @@ class Loop:
             work.sequence.note_scheduled(now)
         return step
 
-    def execute(self, step: ScheduledStep) -> torch.Tensor | None:
-        """Logits [R, V] of the work that samples; None when the step failed as a whole."""
+    def execute(self, step: ScheduledStep) -> Forward | None:
+        """None when nothing was computed, or the step failed as a whole."""
         if not step.work:
             return None
         try:
-            logits = self._engine.runner.execute(step, self.scheduler.pool.block_size_tokens)
-        except _FAILED_ALLOCATION as error:
+            forward = self._engine.runner.execute(step, self.scheduler.pool.block_size_tokens)
+        except failures.ALLOCATION as error:
             self._fail_step(step, error)
             return None
         now = time.monotonic()
         for work in step.prefills:
             if work.samples:
                 work.sequence.note_prefilled(now)
-        return logits
+        return forward
 
-    def sample(self, step: ScheduledStep, logits: torch.Tensor | None) -> list[core.Token]:
-        if logits is None:
+    def sample(self, step: ScheduledStep, forward: Forward | None) -> list[core.Token]:
+        if forward is None:
             return []
         try:
-            sampled = sampler.sample(step, logits)
-        except _FAILED_ALLOCATION as error:  # sorting many rows of a large vocabulary takes memory too
+            scored = self._scorer.score(step, forward, self._engine.runner)
+            sampled = self._sampler.sample(step, forward.logits)
+        except failures.ALLOCATION as error:  # sorting many rows of a large vocabulary takes memory too
             self._fail_step(step, error)
             return []
-        for sequence_id in sampled.not_finite:
-            self._fail(sequence_id, "the model's output was not finite (NaN or infinity)")
-        return self.scheduler.commit(step, sampled.tokens, time.monotonic()).tokens
+        failed = scored.failures | sampled.failures
+        for failure in failed.values():
+            self._fail(failure)
+        self._prompts += [prompt for prompt in scored.prompts if prompt.sequence_id not in failed]
+        committed = self.scheduler.commit(step, sampled.tokens, time.monotonic())
+        return [self._complete(token, sampled) for token in committed.tokens]
+
+    def _complete(self, token: core.Token, sampled: sampler.Sampled) -> core.Token:
+        """Add what the sampler knows of a token beside its id."""
+        sequence_id = token.sequence_id
+        if sequence_id in sampled.complete and token.finish_reason != "stop":
+            self.scheduler.abort(sequence_id)
+            token = msgspec.structs.replace(token, finish_reason="stop", ends_after=True)
+        if (logprobs := sampled.logprobs.get(sequence_id)) is not None:
+            token = msgspec.structs.replace(token, logprobs=logprobs)
+        return token
 
     def publish(self, tokens: list[core.Token]) -> None:
         """Never blocks. A congested mailbox gets no empty heartbeats on top."""
-        if self._mailbox.is_congested and not tokens and not self._failures:
+        for keeper in (self._sampler, self._scorer):
+            keeper.forget_all_but(self.scheduler.is_open)
+        if self._mailbox.is_congested and not (tokens or self._failures or self._prompts):
             return
         self._step_number += 1
         output = core.StepOutput(
-            step=self._step_number, tokens=tokens, failures=self._failures, stats=self.scheduler.stats()
+            step=self._step_number,
+            tokens=tokens,
+            failures=self._failures,
+            stats=self.scheduler.stats(),
+            prompts=self._prompts,
         )
-        self._failures = []
+        self._failures, self._prompts = [], []
         self._mailbox.send(output)
 
     def _take(self, message: core.ToEngine) -> None:
         match message:
             case core.Submit():
-                self._submit(message)
+                if (failure := self._intake.submit(message, self.scheduler)) is not None:
+                    self._fail(failure)
             case core.Abort(sequence_id=sequence_id):
                 self.scheduler.abort(sequence_id)
             case core.SetFlags(settings_json=settings_json):
                 self._mailbox.send(self.set_flags(settings_json))
             case core.Shutdown():
                 self._is_stopping = True
-
-    def _submit(self, message: core.Submit) -> None:
-        vocabulary_size = self._engine.config.vocabulary_size
-        if any(not 0 <= token_id < vocabulary_size for token_id in message.prompt_token_ids):
-            self._fail(message.sequence_id, f"a token id of the prompt is not in 0..{vocabulary_size - 1}")
-            return
-        stop_ids = set(message.sampling.stop_token_ids)
-        if not message.sampling.ignore_eos:
-            stop_ids |= set(self._engine.eos_token_ids)
-        sequence = Sequence(
-            message.sequence_id,
-            message.prompt_token_ids,
-            message.sampling,
-            message.arrival_s,
-            # A model's own files may name an EOS id that its vocabulary does not have.
-            frozenset(token_id for token_id in stop_ids if 0 <= token_id < vocabulary_size),
-            queued_at_s=time.monotonic(),
-        )
-        try:
-            self.scheduler.submit(sequence)
-        except scheduling.NeverFits as refusal:
-            self._fail(message.sequence_id, str(refusal))
 
     def set_flags(self, settings_json: bytes) -> core.FlagsApplied:
         """Switch before the next step, or say why not; then nothing has changed."""
@@ -149,7 +169,7 @@ class Loop:
             )
         problem = ""
         try:
-            self._engine.switch(engine_flags.from_settings(settings.flags))
+            self._engine.switch(engine_flags.from_hot_settings(settings))
         except engine_flags.BadFlags as refusal:
             problem = str(refusal)
         return core.FlagsApplied(
@@ -161,9 +181,11 @@ class Loop:
 
     def _fail_step(self, step: ScheduledStep, error: Exception) -> None:
         _log.error("step %d failed, ending its %d sequences", step.number, len(step.work), exc_info=error)
+        message = f"the engine could not compute this step: {error}"
         for work in step.work:
-            self._fail(work.sequence.sequence_id, f"the engine could not compute this step: {error}")
+            sequence_id = work.sequence.sequence_id
+            self._fail(core.Failure(sequence_id=sequence_id, message=message, code=failures.code(error)))
 
-    def _fail(self, sequence_id: int, message: str) -> None:
-        self.scheduler.abort(sequence_id)
-        self._failures.append(core.Failure(sequence_id=sequence_id, message=message))
+    def _fail(self, failure: core.Failure) -> None:
+        self.scheduler.abort(failure.sequence_id)
+        self._failures.append(failure)

@@ -4,6 +4,8 @@ Sending never blocks: what the socket does not take at once waits in `_outbox`. 
 loop to stop making more until the server has drained it, so that memory stays bounded.
 """
 
+import contextlib
+import socket
 from collections import deque
 from typing import Protocol
 
@@ -24,6 +26,9 @@ class Mailbox(Protocol):
 
     def send(self, message: core.FromEngine) -> None: ...
 
+    def wake(self) -> None:
+        """End a wait in `receive` early; may be called from any thread."""
+
     @property
     def is_congested(self) -> bool: ...
 
@@ -39,6 +44,12 @@ class SocketMailbox:
         self._outbound.setsockopt(zmq.SNDHWM, HIGH_WATER_MESSAGES)
         self._outbound.setsockopt(zmq.LINGER, _LINGER_MS)
         self._outbound.connect(from_engine_address)
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._poller = zmq.Poller()
+        self._poller.register(self._inbound, zmq.POLLIN)
+        self._poller.register(self._wake_in, zmq.POLLIN)
         self._outbox: deque[bytes] = deque()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(core.ToEngine)
@@ -46,7 +57,10 @@ class SocketMailbox:
     def receive(self, timeout_s: float) -> list[core.ToEngine]:
         self._flush()
         messages: list[core.ToEngine] = []
-        if self._inbound.poll(int(timeout_s * 1000)):
+        arrived = dict(self._poller.poll(int(timeout_s * 1000)))
+        if self._wake_in.fileno() in arrived:
+            self._wake_in.recv(4096)
+        if self._inbound in arrived:
             while True:
                 try:
                     frame = self._inbound.recv(zmq.NOBLOCK)
@@ -58,6 +72,10 @@ class SocketMailbox:
     def send(self, message: core.FromEngine) -> None:
         self._outbox.append(self._encoder.encode(message))
         self._flush()
+
+    def wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: it wakes anyway; closed: nobody waits any more
+            self._wake_out.send(b"!")
 
     @property
     def is_congested(self) -> bool:
@@ -75,5 +93,7 @@ class SocketMailbox:
         """Give the last messages a moment to leave, then drop the sockets."""
         self._flush()
         self._inbound.close(linger=0)
+        self._wake_in.close()
+        self._wake_out.close()
         self._outbound.close()
         self._context.term()

@@ -1,4 +1,11 @@
-"""From a scheduled step to logits: lays out the rows, finds their slots, runs the decoder."""
+"""From a scheduled step to logits: lays out the rows, finds their slots, runs the decoder.
+
+The output layer is computed for the rows that sample, and for every row of a prompt whose logprobs were
+asked for: these in tiles, because a long prompt times a large vocabulary does not fit into memory.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -6,23 +13,67 @@ from firsttoken_kernels import attention
 from firsttoken_runtime.model import decoder
 from firsttoken_runtime.scheduler.sequence import ScheduledStep
 
+TILE_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What one step computed."""
+
+    logits: torch.Tensor
+    """[R, V] fp32: the last token of each work that samples, in step order."""
+    prompts: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    """Sequence id -> hidden rows [T, H] of its chunk, where the logprobs of the prompt are wanted."""
+
 
 class Runner:
     """Owns the model and the bytes of the cache."""
 
-    def __init__(self, model: decoder.Decoder, cache: torch.Tensor) -> None:
+    def __init__(self, model: decoder.Decoder, cache: torch.Tensor, *, batch_invariant: bool = False) -> None:
         """cache: [layers, 2, slots, KV heads, D]."""
         self.model = model
         self.cache = cache
+        self.batch_invariant = batch_invariant
 
     @torch.inference_mode()
-    def execute(self, step: ScheduledStep, block_size_tokens: int) -> torch.Tensor:
-        """Logits of the last token of each work that samples, in step order.  -> [R, V] fp32."""
-        return self.model(step_input(step, block_size_tokens, self.model.device), self.cache)
+    def execute(self, step: ScheduledStep, block_size_tokens: int) -> Forward:
+        """One forward pass over all tokens of the step."""
+        rows = step_input(
+            step,
+            block_size_tokens,
+            self.model.device,
+            self.model.config.windows,
+            batch_invariant=self.batch_invariant,
+        )
+        hidden = self.model.hidden(rows, self.cache)
+        return Forward(self.model.logits(hidden.index_select(0, rows.logit_rows)), _prompts(step, hidden))
+
+    @torch.inference_mode()
+    def logits_by_tile(self, hidden: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Rows of `Forward.prompts` [T, H] -> [at most TILE_ROWS, V] fp32, one tile after the other."""
+        for start in range(0, len(hidden), TILE_ROWS):
+            yield self.model.logits(hidden[start : start + TILE_ROWS])
 
 
-def step_input(step: ScheduledStep, block_size_tokens: int, device: torch.device) -> decoder.StepInput:
-    """Rows are the step's tokens: decodes first, then each prefill chunk."""
+def _prompts(step: ScheduledStep, hidden: torch.Tensor) -> dict[int, torch.Tensor]:
+    prompts = {}
+    row = len(step.decodes)
+    for work in step.prefills:
+        if work.sequence.sampling.prompt_logprobs is not None:
+            prompts[work.sequence.sequence_id] = hidden[row : row + work.num_tokens]
+        row += work.num_tokens
+    return prompts
+
+
+def step_input(
+    step: ScheduledStep,
+    block_size_tokens: int,
+    device: torch.device,
+    windows: tuple[int, ...] = (),
+    *,
+    batch_invariant: bool = False,
+) -> decoder.StepInput:
+    """Rows are the step's tokens: decodes first, then each prefill chunk. `windows`: those of the layers."""
     token_ids: list[int] = []
     positions: list[int] = []
     logit_rows: list[int] = []
@@ -45,6 +96,8 @@ def step_input(step: ScheduledStep, block_size_tokens: int, device: torch.device
         ],
         block_size_tokens,
         device,
+        windows=windows,
+        invariant=batch_invariant,
     )
     return decoder.StepInput(
         token_ids=torch.tensor(token_ids, device=device),
