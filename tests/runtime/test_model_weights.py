@@ -110,15 +110,29 @@ def test_a_file_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.
         load(folder)
 
 
-@pytest.mark.parametrize(
-    ("gguf_name", "name"),
-    [
-        ("token_embd.weight", "embed_tokens.weight"),
-        ("output.weight", "lm_head.weight"),
-        ("blk.12.attn_q.bias", "layers.12.self_attn.q_proj.bias"),
-        ("blk.0.ffn_norm.weight", "layers.0.post_attention_layernorm.weight"),
-        ("blk.0.ffn_gate_exps.weight", "blk.0.ffn_gate_exps.weight"),
-    ],
-)
-def test_gguf_names(gguf_name: str, name: str) -> None:
-    assert weights.gguf_to_name(gguf_name) == name
+def test_the_vision_part_of_a_multimodal_model_is_passed_over(tmp_path: Path) -> None:
+    """And refused in a model that should have none."""
+    vision = {"vision_tower.patch.weight": torch.ones(7, 3)}
+    folder = tiny_model.write(tmp_path / "gemma", model_type="gemma3_text", head_dim=8)
+    part = json.loads((folder / "config.json").read_text())
+    plain, _ = load(folder)
+    rewrite(folder, dict(vision))
+    with pytest.raises(errors.Unsupported, match="vision_tower"):
+        load(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": part}))
+    file = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(file)
+    renamed = {f"language_model.{name}": tensor for name, tensor in tensors.items() if "vision" not in name}
+    safetensors.torch.save_file(renamed | vision, file)
+    loaded, _ = load(folder)
+    assert loaded.keys() == plain.keys()
+    assert all(torch.equal(loaded[name], plain[name]) for name in plain)
+
+
+def test_norms_that_add_one_keep_their_digits(tmp_path: Path) -> None:
+    folder = tiny_model.write(tmp_path, model_type="gemma2", head_dim=8)
+    rewrite(folder, {"model.norm.weight": torch.full((48,), 2.0**-12)})
+    tensors, _ = load(folder, torch.bfloat16)
+    assert tensors["norm.weight"].dtype == torch.float32
+    assert torch.equal(tensors["norm.weight"], torch.full((48,), 1 + 2.0**-12))
+    assert tensors["embed_tokens.weight"].dtype == torch.bfloat16

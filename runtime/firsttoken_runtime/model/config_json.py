@@ -142,7 +142,7 @@ class _Reader:
         window = self._window(trained_length)
         windowed = self._windowed(num_layers, rotates)
         full, local = self._ropes()
-        dense = self.document.get("mlp_only_layers") or []
+        dense = self._list("mlp_only_layers") or []
         step = self.size("decoder_sparse_step", 1)
         return tuple(
             architecture.Layer(
@@ -180,8 +180,14 @@ class _Reader:
             raise errors.ModelUnreadable(f"{self.where}: {key} is not an object")
         return part
 
+    def _list(self, key: str) -> list[Any] | None:
+        found = self.document.get(key)
+        if found is not None and not isinstance(found, list):
+            raise errors.ModelUnreadable(f"{self.where}: {key} is not a list")
+        return found
+
     def _rotates(self, num_layers: int) -> list[bool]:
-        listed = self.document.get("no_rope_layers")
+        listed = self._list("no_rope_layers")
         if not self.family.nope_interval:
             if listed and not all(listed):
                 raise errors.Unsupported(f"{self.where}: layers without RoPE are not built in this family")
@@ -189,7 +195,7 @@ class _Reader:
         if listed is None:
             interval = self.size("no_rope_layer_interval", self.family.nope_interval)
             return [(layer + 1) % interval != 0 for layer in range(num_layers)]
-        if not isinstance(listed, list) or len(listed) < num_layers:
+        if len(listed) < num_layers:
             raise errors.ModelUnreadable(f"{self.where}: no_rope_layers does not name {num_layers} layers")
         return [bool(entry) for entry in listed[:num_layers]]
 

@@ -32,7 +32,7 @@ def by_types(where: str, types: Any, num_layers: int) -> list[bool]:
     """From `layer_types`. Raises ModelError."""
     if not isinstance(types, list) or len(types) != num_layers:
         raise errors.ModelUnreadable(f"{where}: layer_types does not name the type of {num_layers} layers")
-    for name in types:
+    for name in map(str, types):
         if name not in _WINDOWED:
             raise errors.Unsupported(
                 f"{where}: layer type {name!r} is not built; {' and '.join(_WINDOWED)} are"

@@ -61,7 +61,7 @@ class Rope:
 
 def from_parameters(where: str, given: dict[str, Any], theta: Any, document: dict[str, Any]) -> Rope:
     """`given` is one flat set of parameters; `theta` counts where it names none."""
-    kind = given.get("rope_type", given.get("type", "default"))
+    kind = str(given.get("rope_type", given.get("type", "default")))
     if kind not in _KEYS:
         raise errors.Unsupported(f"{where}: RoPE scaling {kind!r} is not built; built: {', '.join(_KEYS)}")
     if others := sorted(given.keys() - _OF_EVERY_KIND - _KEYS[kind]):
