@@ -25,6 +25,7 @@ def test_defaults_are_those_of_the_flag_table() -> None:
         paged_kv=True,
         continuous_batching=True,
         chunk_tokens=512,
+        priority=True,
     )
 
 

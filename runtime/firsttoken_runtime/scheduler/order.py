@@ -13,9 +13,9 @@ What holds across classes and integer priorities is said in `turns`.
 from firsttoken_runtime.scheduler import classes, lengths, speed
 from firsttoken_runtime.scheduler.sequence import Place, Rank, Sequence
 
-AGEING = 0.1
+AGEING = 0.2
 """Seconds of expected work that a second of waiting outweighs."""
-MAX_HEAD_START_S = 60.0
+MAX_HEAD_START_S = 30.0
 DEFAULT_OUTPUT_TOKENS = 128
 """Expected of a request that says nothing, in a class that has not finished one yet."""
 

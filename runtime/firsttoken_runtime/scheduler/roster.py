@@ -117,9 +117,14 @@ class Roster:
         return self.memory.pool.num_used * self.memory.pool.block_size_tokens
 
     def needed_slots(self) -> int:
-        """Of the slots held, those of a token that is known."""
+        """Of the slots held, those of a token that is known. Exact while a step runs; between two steps a
+        newest token whose block is still to be taken counts too."""
         block_size = self.memory.pool.block_size_tokens
-        return sum(min(one.num_tokens, len(one.block_table) * block_size) for one in self.running)
+        growing = sum(
+            min(one.num_tokens, len(one.block_table) * block_size) - one.num_computed_tokens
+            for one in self.running.prefilling
+        )
+        return min(self.live_slots + len(self.running.decoding) + growing, self.allocated_slots)
 
     def check_integrity(self) -> None:
         """Assert that blocks, promises and counts account for each other; idle, every block is free."""
