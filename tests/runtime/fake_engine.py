@@ -1,6 +1,7 @@
 """A test double of the engine process: speaks `core`'s messages, computes nothing.
 
-A sequence answers with the tokens of its own prompt, again and again, until max_tokens, a stop id or END.
+A sequence answers with the tokens of its own prompt, again and again, until max_tokens, a stop id or END;
+its second choice starts at the second token. Likelihoods are made up from token ids (`scores`).
 Control tokens in the prompt make it misbehave; `byte_text` has a tokenizer for it.
 """
 
@@ -35,6 +36,13 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         return core.EngineSettings(model_path=msgspec.json.encode(self).decode())
 
 
+def scores(token_id: int, top: int) -> core.TokenLogprobs:
+    """The token itself is the third likeliest; the others follow it in the vocabulary."""
+    top_ids = [(token_id + step) % VOCABULARY_SIZE for step in (1, 2, 0, *range(3, 21))]
+    likelihoods = [-0.25 * (place + 1) for place in range(top)]
+    return core.TokenLogprobs(logprob=-0.75, rank=3, top_ids=top_ids[:top], top_logprobs=likelihoods)
+
+
 class _Running:
     def __init__(self, submit: core.Submit) -> None:
         self.submit = submit
@@ -44,9 +52,9 @@ class _Running:
         self.times = core.FirstTokenTimes(queued_s=now, scheduled_s=now, prefilled_s=now, sampled_s=now)
 
     def next_token(self) -> core.Token:
-        token_id = self.script[self.produced % len(self.script)]
-        self.produced += 1
         sampling = self.submit.sampling
+        token_id = self.script[(self.produced + sampling.choice) % len(self.script)]
+        self.produced += 1
         reason = ""
         if (token_id == END and not sampling.ignore_eos) or token_id in sampling.stop_token_ids:
             reason = "stop"
@@ -57,6 +65,19 @@ class _Running:
             token_id=token_id,
             finish_reason=reason,
             times=self.times if self.produced == 1 else None,
+            logprobs=None if sampling.logprobs is None else scores(token_id, sampling.logprobs),
+        )
+
+    def prompt_scores(self) -> core.PromptScores | None:
+        """Once, before the first token."""
+        sampling = self.submit.sampling
+        if sampling.prompt_logprobs is None or self.produced:
+            return None
+        _, *rest = self.submit.prompt_token_ids
+        return core.PromptScores(
+            sequence_id=self.submit.sequence_id,
+            scores=[None, *(scores(token_id, sampling.prompt_logprobs) for token_id in rest)],
+            finish_reason="" if sampling.max_tokens else "length",
         )
 
 
@@ -109,11 +130,15 @@ class _FakeEngine:
             timeout_ms = 0
             if not self.take(self.decoder.decode(self.inbox.recv())):
                 return False
+        prompts = [found for one in self.running.values() if (found := one.prompt_scores())]
+        for found in prompts:
+            if found.finish_reason:
+                del self.running[found.sequence_id]
         tokens = [one.next_token() for one in self.running.values()]
         for token in tokens:
             if token.finish_reason:
                 del self.running[token.sequence_id]
-        self.step(tokens, [])
+        self.step(tokens, [], prompts)
         if tokens and self.script.token_s:
             time.sleep(self.script.token_s)
         return True
@@ -157,7 +182,12 @@ class _FakeEngine:
             )
         )
 
-    def step(self, tokens: list[core.Token], failures: list[core.Failure]) -> None:
+    def step(
+        self,
+        tokens: list[core.Token],
+        failures: list[core.Failure],
+        prompts: list[core.PromptScores] | None = None,
+    ) -> None:
         self.steps += 1
         stats = core.Stats(
             running=len(self.running),
@@ -168,7 +198,11 @@ class _FakeEngine:
             block_size_tokens=16,
             preemptions_total=0,
         )
-        self.send(core.StepOutput(step=self.steps, tokens=tokens, failures=failures, stats=stats))
+        self.send(
+            core.StepOutput(
+                step=self.steps, tokens=tokens, failures=failures, stats=stats, prompts=prompts or []
+            )
+        )
 
     def send(self, message: core.FromEngine) -> None:
         self.outbox.send(msgspec.msgpack.encode(message))

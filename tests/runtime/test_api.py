@@ -85,8 +85,8 @@ async def test_a_stop_string_ends_the_answer_and_frees_the_engine(served: Served
     ("path", "body", "status", "param", "code"),
     [
         (CHAT, _chat("x", temperature=3), 400, "temperature", None),
-        (CHAT, _chat("x", n=2), 400, "n", None),
-        (CHAT, _chat("x", tools=[{"type": "function"}]), 400, "tools", None),
+        (CHAT, _chat("x", n=17), 400, "n", None),
+        (CHAT, _chat("x", tools=[{"type": "function"}]), 400, "tools[0].function", None),
         (CHAT, _chat("x", top_k=100_000), 400, "top_k", None),
         (CHAT, _chat("x", stop_token_ids=[100_000]), 400, "stop_token_ids", None),
         (CHAT, _chat("x", max_tokens=100_000), 400, "max_tokens", "context_length_exceeded"),
@@ -96,7 +96,12 @@ async def test_a_stop_string_ends_the_answer_and_frees_the_engine(served: Served
         (CHAT, _chat("x", chat_template_kwargs={"messages": []}), 400, "chat_template_kwargs", None),
         (COMPLETIONS, {"prompt": ""}, 400, "prompt", None),
         (COMPLETIONS, {"prompt": [100_000]}, 400, "prompt", None),
-        (COMPLETIONS, {"prompt": ["a", "b"]}, 400, "prompt", None),
+        (COMPLETIONS, {"prompt": ["a", ""]}, 400, "prompt[1]", None),
+        (COMPLETIONS, {"prompt": [[1], []]}, 400, "prompt[1]", None),
+        (COMPLETIONS, {"prompt": ["a", "x" * 300]}, 400, "prompt[1]", "context_length_exceeded"),
+        (COMPLETIONS, {"prompt": "a", "max_tokens": 0}, 400, "max_tokens", None),
+        (COMPLETIONS, {"prompt": "a", "logit_bias": {"261": 1}}, 400, "logit_bias", None),
+        (COMPLETIONS, {"prompt": "a", "best_of": 2}, 400, "best_of", None),
         (COMPLETIONS, {}, 400, "prompt", None),
         (COMPLETIONS, [], 400, None, None),
         ("/v1/nothing", {}, 404, None, "unknown_url"),
@@ -127,6 +132,10 @@ async def test_large_body_method_and_header_refusals(served: Served):
         assert "error" in await response.json()
     status, body = await served.post(CHAT, _chat("x"), headers={"X-Firsttoken-Class": "batch"})
     assert (status, body["error"]["param"]) == (400, "X-Firsttoken-Class")
+    status, body = await served.post(CHAT, _chat("x"), headers={"X-Firsttoken-Route": "intent"})
+    assert (status, body["error"]["param"]) == (400, "X-Firsttoken-Route")
+    status, body = await served.post(CHAT, _chat("x", model="fake:intent"))
+    assert (status, body["error"]["param"]) == (400, "model")
 
 
 async def test_a_request_larger_than_the_pool_is_refused_at_once():

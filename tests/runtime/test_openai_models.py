@@ -74,15 +74,19 @@ def test_wrong_values_are_named(name, value):
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_is_not_supported_is_refused_unless_it_is_the_default(name):
-    for value in (*REFUSED[name], None):
-        _chat(**{name: value})
-    error = _refused(ChatRequest, {"messages": MESSAGES, name: "surely not a default"})
+    kind, body = (CompletionRequest, {"prompt": "x"})
+    if name in CompletionRequest.model_fields:
+        kind, body = (ChatRequest, {"messages": MESSAGES})
+    for value in (*REFUSED[name].defaults, None):
+        parse(kind, json.dumps(body | {name: value}).encode(), UnknownNames())
+    error = _refused(kind, body | {name: "surely not a default"})
     assert error.param == name
-    assert "not supported" in error.message
+    assert f"not supported: {REFUSED[name].reason}" in error.message
 
 
 def test_true_is_not_one():
     assert _refused(ChatRequest, {"messages": MESSAGES, "n": True}).param == "n"
+    assert _refused(ChatRequest, {"messages": MESSAGES, "best_of": True}).param == "best_of"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,8 @@ def test_true_is_not_one():
         ([{"role": "robot", "content": "x"}], "messages[0].role"),
         ([*MESSAGES, {"role": "user", "content": 7}], "messages[1].content"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "messages[0].content[0].type"),
-        ([{"role": "assistant", "content": "x", "tool_calls": [{}]}], "messages[0].tool_calls"),
+        ([{"role": "assistant", "content": "x", "tool_calls": [{}]}], "messages[0].tool_calls[0].id"),
+        ([{"role": "user", "content": "x", "tool_calls": [{}]}], "messages[0].tool_calls"),
         (["x"], "messages[0]"),
     ],
 )
@@ -131,7 +136,9 @@ def test_stops_and_content_parts():
     assert message.for_template() == {"role": "system", "content": "one\ntwo"}
 
 
-@pytest.mark.parametrize("prompt", [5, {}, [1.5], [-1], [[1]], [True]])
+@pytest.mark.parametrize(
+    "prompt", [5, {}, [1.5], [-1], [[1], [-1]], [[[1]]], [True], ["a", 1], [1, "a"], ["a"] * 257]
+)
 def test_wrong_prompts_are_named(prompt):
     assert _refused(CompletionRequest, {"prompt": prompt}).param.startswith("prompt")
 

@@ -103,10 +103,10 @@ def test_templates_with_names_and_greedy_models(tmp_path):
 
 
 def test_what_the_authors_recommend_and_we_cannot_do_is_said(tmp_path, caplog):
-    generation = {"repetition_penalty": 1.05, "temperature": 0, "top_p": None, "min_p": 0.1}
+    generation = {"typical_p": 0.9, "repetition_penalty": 1.05, "temperature": 0, "top_p": None, "min_p": 0.1}
     model = _folder(tmp_path, generation_config=generation)
-    assert model.sampling == tokenizer.SamplingDefaults(temperature=0, min_p=0.1)
-    assert "repetition_penalty 1.05" in caplog.text
+    assert model.sampling == tokenizer.SamplingDefaults(temperature=0, min_p=0.1, repetition_penalty=1.05)
+    assert "typical_p 0.9" in caplog.text
 
 
 def test_broken_folders_are_named(tmp_path):

@@ -1,13 +1,14 @@
 """The text of one sequence: tokens in, text to show out, and where it ends.
 
-Text and token count are cut at the same token. Stop ids are the engine's business and end with a token
-that has no text; stop strings are found here, and whoever reads on then leaves the sequence (`abort`).
+Text, logprobs and token count are cut at the same token. Stop ids are the engine's business and end with a
+token that has no text; stop strings are found here, and whoever reads on then leaves the sequence (`abort`).
 """
 
 from collections.abc import Iterable
 
 from firsttoken_runtime import core
 from firsttoken_runtime.server.detokenizer import Detokenizer
+from firsttoken_runtime.server.logprobs import Record
 from firsttoken_runtime.server.stop import StopMatcher
 
 
@@ -22,11 +23,17 @@ class Answer:
         include_stop: bool = False,
         min_tokens: int = 0,
         stop_token_ids: tuple[int, ...] = (),
+        keeps_logprobs: bool = False,
+        echoed_chars: int = 0,
     ) -> None:
         self._detokenizer = detokenizer
         self._matcher = StopMatcher(stops, include_stop)
         self._min_tokens = min_tokens
         self._stop_token_ids = stop_token_ids
+        self._keeps_logprobs = keeps_logprobs
+        self._records: list[Record] = []
+        self._chars_decoded = echoed_chars
+        self._chars_shown = echoed_chars
         self.completion_tokens = 0
         self.cached_tokens = 0
         self.finish_reason: str | None = None
@@ -42,10 +49,24 @@ class Answer:
             shown += self._take(token)
         return shown
 
+    def take_records(self) -> list[Record]:
+        """The tokens since the last call, if logprobs are kept."""
+        records, self._records = self._records, []
+        if self.stop_reason is not None:  # what is cut off has no place of its own
+            records = [one._replace(offset=min(one.offset, self._chars_shown)) for one in records]
+        return records
+
+    def end(self, reason: str) -> None:
+        """It has ended without a token: only the prompt was asked about."""
+        assert self.finish_reason is None
+        self.finish_reason = reason
+
     def _take(self, token: core.Token) -> str:
         self.completion_tokens += 1
         self.cached_tokens = max(self.cached_tokens, token.cached_tokens)
-        if token.finish_reason == "stop":
+        if self._keeps_logprobs:
+            self._records.append(Record(token.token_id, token.logprobs, self._chars_decoded))
+        if token.finish_reason == "stop" and not token.ends_after:
             self.finish_reason = "stop"
             self.stop_reason = token.token_id if token.token_id in self._stop_token_ids else None
             return self._end("")
@@ -56,14 +77,19 @@ class Answer:
         return self._match(text)
 
     def _match(self, text: str) -> str:
+        self._chars_decoded += len(text)
         if self.completion_tokens <= self._min_tokens:
+            self._chars_shown += len(text)
             return text
         match = self._matcher.feed(text)
         if match.stop is not None:
             self.finish_reason = "stop"
             self.stop_reason = match.stop
+        self._chars_shown += len(match.text)
         return match.text
 
     def _end(self, text: str) -> str:
         shown = self._match(text + self._detokenizer.flush())
-        return shown + self._matcher.flush()
+        held = self._matcher.flush()
+        self._chars_shown += len(held)
+        return shown + held

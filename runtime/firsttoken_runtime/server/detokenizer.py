@@ -16,15 +16,22 @@ held on, it would stop the stream and make every further token dearer than the o
 
 
 class Detokenizer:
-    """Text of one growing sequence; special tokens have none.
+    """Text of one growing sequence; special tokens have none, unless `show_special`.
 
     `context_ids` are the last prompt tokens when the text continues them (a completion), so that the
     first piece keeps its leading space; empty when the answer starts anew (a chat).
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, context_ids: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        context_ids: tuple[int, ...] = (),
+        *,
+        show_special: bool = False,
+    ) -> None:
         self._tokenizer = tokenizer
-        added = tokenizer.get_added_tokens_decoder()
+        self._skips_special = not show_special
+        added = {} if show_special else tokenizer.get_added_tokens_decoder()
         self._special_ids = {token_id for token_id, token in added.items() if token.special}
         self._shown_ids = list(context_ids)
         self._held_ids: list[int] = []
@@ -58,5 +65,5 @@ class Detokenizer:
         return self._decode(self._shown_ids + ids)[len(shown) :]
 
     def _decode(self, ids: list[int]) -> str:
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=self._skips_special)
         return text

@@ -1,67 +1,82 @@
 """The bodies of OpenAI's answers: whole ones, and the chunks of a stream.
 
-All chunks of a stream share id and time. The text never shares a chunk with the finish reason, which is
-`null` until the end; the usage chunk has an empty list of choices. Clients break on anything else.
+All chunks of a stream share id and time. Text never shares a chunk with the finish reason, which is `null`
+until the end; the usage chunk has an empty list of choices. Clients break on anything else.
 """
 
 import time
 import uuid
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
-from firsttoken_runtime.server.answer import Answer
+from firsttoken_runtime.server import wire
+from firsttoken_runtime.server.choice import Choice, Delta, Json
 
-Json = dict[str, Any]
 
-
-def usage(prompt_tokens: int, answer: Answer) -> Json:
+def usage(choices: Sequence[Choice]) -> wire.Usage:
+    """A prompt counts once, however many answers it has."""
+    firsts = {id(choice.prompt): choice for choice in reversed(choices)}.values()
+    prompt_tokens = sum(len(choice.prompt.ids) for choice in firsts)
+    completion_tokens = sum(choice.answer.completion_tokens for choice in choices)
     return {
         "prompt_tokens": prompt_tokens,
-        "completion_tokens": answer.completion_tokens,
-        "total_tokens": prompt_tokens + answer.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": answer.cached_tokens},
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(choice.answer.cached_tokens for choice in firsts)},
     }
 
 
 class Reply:
-    """One answer in one of the two formats."""
+    """One answer in one of the two formats. With `has_usage` every chunk says `usage`, mostly null."""
 
     prefix = ""
     whole_object = ""
     chunk_object = ""
 
-    def __init__(self, model: str) -> None:
-        self._head = {"id": f"{self.prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+    def __init__(self, model: str, *, has_usage: bool = False) -> None:
+        self._head: Json = {
+            "id": f"{self.prefix}-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._chunk_head = self._head | {"object": self.chunk_object}
+        if has_usage:
+            self._chunk_head["usage"] = None
 
-    def opening(self) -> list[Json]:
-        """Chunks before the first text."""
+    def opening(self, index: int) -> list[Json]:
+        """Chunks before the first piece of an answer."""
         return []
 
-    def text(self, text: str) -> Json:
-        return self._chunk([self._choice(text, None, None)])
+    def delta(self, index: int, delta: Delta) -> Json:
+        raise NotImplementedError
 
-    def finish(self, answer: Answer) -> Json:
-        return self._chunk([self._choice("", answer.finish_reason, answer.stop_reason)])
+    def finish(self, choice: Choice) -> Json:
+        raise NotImplementedError
 
-    def usage(self, prompt_tokens: int, answer: Answer) -> Json:
-        return self._chunk([]) | {"usage": usage(prompt_tokens, answer)}
+    def usage(self, choices: Sequence[Choice]) -> Json:
+        return self._chunk() | {"usage": usage(choices)}
 
-    def whole(self, text: str, prompt_tokens: int, answer: Answer) -> Json:
+    def whole(self, choices: list[Choice], deltas: list[list[Delta]]) -> Json:
+        """`deltas[i]` are all of `choices[i]`."""
         return self._head | {
             "object": self.whole_object,
             "choices": [
-                self._whole_choice(text)
-                | {"finish_reason": answer.finish_reason, "stop_reason": answer.stop_reason}
+                self._whole_choice(choice, own)
+                | {
+                    "index": choice.index,
+                    "logprobs": joined([delta.logprobs for delta in own if delta.logprobs is not None]),
+                    "finish_reason": choice.finish_reason,
+                    "stop_reason": choice.answer.stop_reason,
+                }
+                for choice, own in zip(choices, deltas, strict=True)
             ],
-            "usage": usage(prompt_tokens, answer),
+            "usage": usage(choices),
         }
 
-    def _chunk(self, choices: list[Json]) -> Json:
-        return self._head | {"object": self.chunk_object, "choices": choices}
+    def _chunk(self, *choices: Json) -> Json:
+        return {**self._chunk_head, "choices": list(choices)}
 
-    def _choice(self, text: str, finish_reason: str | None, stop_reason: str | int | None) -> Json:
-        raise NotImplementedError
-
-    def _whole_choice(self, text: str) -> Json:
+    def _whole_choice(self, choice: Choice, deltas: list[Delta]) -> Json:
         raise NotImplementedError
 
 
@@ -70,19 +85,27 @@ class ChatReply(Reply):
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def opening(self) -> list[Json]:
-        return [self._chunk([self._delta({"role": "assistant", "content": ""})])]
+    def opening(self, index: int) -> list[Json]:
+        return [self.delta(index, Delta({"role": "assistant", "content": ""}))]
 
-    def _choice(self, text: str, finish_reason: str | None, stop_reason: str | int | None) -> Json:
-        if finish_reason is None:
-            return self._delta({"content": text})
-        return self._delta({}) | {"finish_reason": finish_reason, "stop_reason": stop_reason}
+    def delta(self, index: int, delta: Delta) -> Json:
+        return self._chunk(
+            {"index": index, "delta": delta.content, "logprobs": delta.logprobs, "finish_reason": None}
+        )
 
-    def _delta(self, delta: Json) -> Json:
-        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+    def finish(self, choice: Choice) -> Json:
+        return self._chunk(
+            {
+                "index": choice.index,
+                "delta": {},
+                "logprobs": None,
+                "finish_reason": choice.finish_reason,
+                "stop_reason": choice.answer.stop_reason,
+            }
+        )
 
-    def _whole_choice(self, text: str) -> Json:
-        return {"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": None}
+    def _whole_choice(self, choice: Choice, deltas: list[Delta]) -> Json:
+        return {"message": message([delta.content for delta in deltas])}
 
 
 class CompletionReply(Reply):
@@ -90,9 +113,61 @@ class CompletionReply(Reply):
     whole_object = "text_completion"
     chunk_object = "text_completion"
 
-    def _choice(self, text: str, finish_reason: str | None, stop_reason: str | int | None) -> Json:
-        choice = self._whole_choice(text) | {"finish_reason": finish_reason}
-        return choice if finish_reason is None else choice | {"stop_reason": stop_reason}
+    def delta(self, index: int, delta: Delta) -> Json:
+        return self._chunk(
+            {
+                "index": index,
+                "text": delta.content["text"],
+                "logprobs": delta.logprobs,
+                "finish_reason": None,
+            }
+        )
 
-    def _whole_choice(self, text: str) -> Json:
-        return {"index": 0, "text": text, "logprobs": None}
+    def finish(self, choice: Choice) -> Json:
+        return self._chunk(
+            {
+                "index": choice.index,
+                "text": "",
+                "logprobs": None,
+                "finish_reason": choice.finish_reason,
+                "stop_reason": choice.answer.stop_reason,
+            }
+        )
+
+    def _whole_choice(self, choice: Choice, deltas: list[Delta]) -> Json:
+        return {"text": "".join(delta.content["text"] for delta in deltas)}
+
+
+def message(pieces: list[Json]) -> wire.ChatMessage:
+    """The chat message that deltas add up to."""
+    texts: dict[str, list[str]] = {"content": [], "reasoning_content": []}
+    calls: dict[int, wire.ToolCall] = {}
+    for piece in pieces:
+        for name in texts.keys() & piece.keys():
+            texts[name].append(piece[name])
+        for part in piece.get("tool_calls", ()):
+            if (index := part["index"]) not in calls:
+                calls[index] = {
+                    "id": part["id"],
+                    "type": "function",
+                    "function": {"name": part["function"]["name"], "arguments": ""},
+                }
+            calls[index]["function"]["arguments"] += part["function"].get("arguments", "")
+    content, reasoning = ("".join(texts[name]) for name in ("content", "reasoning_content"))
+    whole: wire.ChatMessage = {"role": "assistant", "content": content if content or not calls else None}
+    if reasoning:
+        whole["reasoning_content"] = reasoning
+    if calls:
+        whole["tool_calls"] = list(calls.values())
+    return whole
+
+
+def joined(parts: list[dict[str, Any]]) -> Json | None:
+    """The logprobs of all deltas: their lists one after the other."""
+    if not parts:
+        return None
+    whole = {
+        name: [item for part in parts for item in part[name]] if isinstance(value, list) else value
+        for name, value in parts[0].items()
+    }
+    return cast(Json, whole)

@@ -1,8 +1,8 @@
-"""Server-sent events: one sequence's text to one client, as it comes.
+"""Server-sent events: the answers of one request to one client, as they come.
 
-The response starts with the first text, so that a failure before it still has its HTTP status; while a
+The response starts with the first piece, so that a failure before it still has its HTTP status; while a
 long prompt is computed, comments keep the connection open. A failure after the start is an `error` event,
-and no `[DONE]` follows it.
+and no `[DONE]` follows it. Answers of one request interleave; each has its own opening and finish.
 """
 
 import asyncio
@@ -13,11 +13,10 @@ import msgspec
 from aiohttp import web
 
 from firsttoken_api import errors
-from firsttoken_runtime import core
-from firsttoken_runtime.server.answer import Answer
-from firsttoken_runtime.server.metrics import RequestTimer
-from firsttoken_runtime.server.replies import Reply
-from firsttoken_runtime.server.sequences import Sequence
+from firsttoken_runtime.server.choice import Choice, Delta, Reading
+from firsttoken_runtime.server.replies import Reply, usage
+from firsttoken_runtime.server.request_timer import RequestTimer
+from firsttoken_runtime.server.sequences import Group
 
 KEEP_ALIVE_S = 10.0
 HEADERS = {
@@ -28,68 +27,87 @@ HEADERS = {
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
 
+_encode = msgspec.json.Encoder().encode
+
 
 def event(body: Mapping[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+    return b"data: " + _encode(body) + b"\n\n"
 
 
 class EventStream:
     """The response of one streamed request."""
 
-    def __init__(self, request: web.Request, keep_alive_s: float) -> None:
+    def __init__(
+        self,
+        request: web.Request,
+        reply: Reply,
+        timer: RequestTimer,
+        *,
+        keep_alive_s: float,
+        has_usage: bool = False,
+        has_running_usage: bool = False,
+    ) -> None:
         self._request = request
         self._response = web.StreamResponse(headers=HEADERS)
+        self._reply = reply
+        self._timer = timer
         self._keep_alive_s = keep_alive_s
+        self._has_usage = has_usage
+        self._has_running_usage = has_running_usage
+        self._opened: set[int] = set()
 
-    async def run(
-        self,
-        sequence: Sequence,
-        answer: Answer,
-        reply: Reply,
-        *,
-        include_usage: bool,
-        timer: RequestTimer,
-    ) -> web.StreamResponse:
-        """Send until the end; `answer.finish_reason` stays None if the engine or the client failed.
+    async def run(self, group: Group, choices: list[Choice]) -> web.StreamResponse:
+        """Send until the end; a choice without `finish_reason` is left if the engine or the client failed.
 
         Raises ApiError only while nothing is sent yet.
         """
         try:
-            return await self._send(sequence, answer, reply, include_usage, timer)
+            return await self._send(group, choices)
         except ConnectionResetError:  # the client has gone
             return self._response
 
-    async def _send(
-        self, sequence: Sequence, answer: Answer, reply: Reply, include_usage: bool, timer: RequestTimer
-    ) -> web.StreamResponse:
-        opening = [event(chunk) for chunk in reply.opening()]
+    async def _send(self, group: Group, choices: list[Choice]) -> web.StreamResponse:
+        reading = Reading(group, choices, self._timer)
         try:
-            while answer.finish_reason is None:
-                tokens = await self._next_tokens(sequence)
-                timer.tokens(tokens)
-                text = answer.take(tokens)
-                if text:
-                    await self._write(*opening, event(reply.text(text)))
-                    opening = []
-                    timer.text()
+            while not reading.has_ended:
+                await self._wait(group)
+                events: list[bytes] = []
+                for choice, deltas in reading.take():
+                    events += self._events(choice, deltas, choices)
+                if reading.has_ended:
+                    break
+                if events:
+                    await self._write(*events)
+                    self._timer.text()
         except errors.ApiError as error:
             if not self._response.prepared:
                 raise
             await self._write(event(error.body()))
             return self._response
-        last = [event(reply.finish(answer))]
-        if include_usage:
-            last.append(event(reply.usage(sequence.prompt_tokens, answer)))
-        await self._write(*opening, *last, DONE)
-        timer.text()
+        if self._has_usage:
+            events.append(event(self._reply.usage(choices)))
+        await self._write(*events, DONE)
+        self._timer.text()
         await self._response.write_eof()
         return self._response
 
-    async def _next_tokens(self, sequence: Sequence) -> list[core.Token]:
+    def _events(self, choice: Choice, deltas: list[Delta], choices: list[Choice]) -> list[bytes]:
+        chunks = []
+        if choice.index not in self._opened:
+            self._opened.add(choice.index)
+            chunks += self._reply.opening(choice.index)
+        chunks += [self._reply.delta(choice.index, delta) for delta in deltas]
+        if choice.has_ended:
+            chunks.append(self._reply.finish(choice))
+        if self._has_running_usage:
+            chunks = [chunk | {"usage": usage(choices)} for chunk in chunks]
+        return [event(chunk) for chunk in chunks]
+
+    async def _wait(self, group: Group) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._keep_alive_s):
-                    return await sequence.next_tokens()
+                    return await group.wait()
             except TimeoutError:
                 await self._write(KEEP_ALIVE)
 

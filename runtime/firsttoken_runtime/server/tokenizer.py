@@ -19,6 +19,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from firsttoken_runtime.model import checkpoint, errors
+from firsttoken_runtime.server.token_text import TokenText
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class SamplingDefaults:
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,10 @@ class TextModel:
     @cached_property
     def longest_token_chars(self) -> int:
         return max(map(len, self.tokenizer.get_vocab()), default=1)
+
+    @cached_property
+    def token_text(self) -> TokenText:
+        return TokenText(self.tokenizer)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
@@ -201,14 +207,12 @@ def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:
 
 
 def _sampling_defaults(generation: dict[str, Any]) -> SamplingDefaults:
-    for name in ("repetition_penalty", "no_repeat_ngram_size", "typical_p"):
+    for name in ("no_repeat_ngram_size", "typical_p"):
         if generation.get(name) not in (None, 0, 1):
             log.warning(
                 "%s %s of generation_config.json is not built and has no effect", name, generation[name]
             )
-    if generation.get("do_sample") is False:
-        return SamplingDefaults(temperature=0.0)
-    names = ("temperature", "top_p", "top_k", "min_p")
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
     given = {name: generation[name] for name in names if generation.get(name) is not None}
     if wrong := [
         name
@@ -216,6 +220,8 @@ def _sampling_defaults(generation: dict[str, Any]) -> SamplingDefaults:
         if not isinstance(value, int | float) or not math.isfinite(value)
     ]:
         raise ValueError(f"generation_config.json: {wrong[0]} is not a number")
+    if generation.get("do_sample") is False:
+        given = {name: given[name] for name in given if name == "repetition_penalty"} | {"temperature": 0.0}
     return SamplingDefaults(**given | {"top_k": int(given.get("top_k", 0))})
 
 

@@ -1,0 +1,201 @@
+"""/v1/chat/completions and /v1/completions: one request from its body to its last byte.
+
+Prompts and answers make one sequence each; everything about text (templates, tokens, grammars) is done in
+a thread beforehand, so that the event loop only moves tokens to texts to clients.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+from aiohttp import web
+
+from firsttoken_runtime import core
+from firsttoken_runtime.server import http, prompt, request, sampling
+from firsttoken_runtime.server.answer import Answer
+from firsttoken_runtime.server.choice import Choice, Delta, Reading, Shaper, TextShaper, WriteLogprobs
+from firsttoken_runtime.server.classes import Resolved
+from firsttoken_runtime.server.detokenizer import Detokenizer
+from firsttoken_runtime.server.logprobs import LogprobWriter, prompt_logprobs
+from firsttoken_runtime.server.openai_models import ChatRequest, CompletionRequest, parse
+from firsttoken_runtime.server.prompt import Prompt
+from firsttoken_runtime.server.replies import ChatReply, CompletionReply, Reply
+from firsttoken_runtime.server.request_timer import RequestTimer
+from firsttoken_runtime.server.sequences import Group, Wanted
+from firsttoken_runtime.server.service import Service
+from firsttoken_runtime.server.stream import EventStream
+
+# Tokens before a text that goes on which the detokenizer looks at, so that its first word keeps its space.
+CONTEXT_TOKENS = 4
+
+Body = ChatRequest | CompletionRequest
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the slow part of a request leaves behind."""
+
+    prompts: list[Prompt]
+    grammar: str
+
+
+async def chat(service: Service, incoming: web.Request) -> web.StreamResponse:
+    timer = service.timer("chat", incoming.headers)
+    body = parse(ChatRequest, await http.read_body(incoming), service.unknown_names)
+
+    def prepare(capacity: int) -> Prepared:
+        one = prompt.chat(body, service.text_model, service.template, capacity)
+        return Prepared([one], _grammar(body))
+
+    return await _answer(service, incoming, body, timer, prepare)
+
+
+async def completions(service: Service, incoming: web.Request) -> web.StreamResponse:
+    timer = service.timer("text_completion", incoming.headers)
+    body = parse(CompletionRequest, await http.read_body(incoming), service.unknown_names)
+
+    def prepare(capacity: int) -> Prepared:
+        return Prepared(prompt.completion(body, service.text_model, capacity), _grammar(body))
+
+    return await _answer(service, incoming, body, timer, prepare)
+
+
+def _grammar(body: Body) -> str:
+    return ""
+
+
+async def _answer(
+    service: Service,
+    incoming: web.Request,
+    body: Body,
+    timer: RequestTimer,
+    prepare: Callable[[int], Prepared],
+) -> web.StreamResponse:
+    resolved = request.resolved(service, incoming, body.model)
+    service.check_ready()
+    with service.room():
+        prepared = await service.in_thread(lambda: prepare(service.client.token_capacity))
+        service.check_ready()
+        wanted, choices = _plan(service, body, resolved, prepared)
+        prompt_tokens = sum(len(one.ids) for one in prepared.prompts)
+        transport = incoming.transport
+        cut = transport.abort if body.stream and transport is not None else None
+        async with request.submitted(
+            service, wanted, prompt_tokens, body.n, resolved, timer, lambda: _end(choices), cut
+        ) as group:
+            reply: Reply
+            if isinstance(body, ChatRequest):
+                reply = ChatReply(service.served_name, has_usage=body.wants_usage)
+            else:
+                reply = CompletionReply(service.served_name, has_usage=body.wants_usage)
+            if not body.stream:
+                return await _whole(service, body, group, choices, reply, timer)
+            stream = EventStream(
+                incoming,
+                reply,
+                timer,
+                keep_alive_s=service.keep_alive_s,
+                has_usage=body.wants_usage,
+                has_running_usage=body.wants_running_usage,
+            )
+            return await stream.run(group, choices)
+
+
+def _end(choices: list[Choice]) -> tuple[str | None, int]:
+    """Why a request has ended, None if one of its answers has not, and how many tokens it has made."""
+    reasons = [choice.answer.finish_reason for choice in choices]
+    return (
+        None if None in reasons else reasons[0],
+        sum(choice.answer.completion_tokens for choice in choices),
+    )
+
+
+def _plan(
+    service: Service, body: Body, resolved: Resolved, prepared: Prepared
+) -> tuple[list[Wanted], list[Choice]]:
+    """A sequence and a choice for every prompt and each of its n answers. Raises BadRequestError."""
+    assert service.client.ready is not None
+    vocabulary_size, capacity = service.client.ready.vocabulary_size, service.client.token_capacity
+    wanted: list[Wanted] = []
+    choices: list[Choice] = []
+    for one in prepared.prompts:
+        sampling.check_prompt(one, vocabulary_size, capacity, least_answer=int(body.token_limit != 0))
+        params = sampling.parameters(
+            body,
+            service.text_model.sampling,
+            prompt_tokens=len(one.ids),
+            vocabulary_size=vocabulary_size,
+            capacity=capacity,
+            default_max_tokens=resolved.max_tokens,
+            grammar=prepared.grammar,
+        )
+        for choice in range(body.n):
+            wanted.append(
+                Wanted(
+                    one.ids,
+                    msgspec.structs.replace(params, choice=choice),
+                    request_class=resolved.request_class,
+                    priority=body.priority,
+                    expected_output_tokens=body.asked_token_limit,
+                )
+            )
+            choices.append(_choice(service, body, one, params, len(choices)))
+    return wanted, choices
+
+
+def _choice(service: Service, body: Body, one: Prompt, params: core.SamplingParams, index: int) -> Choice:
+    text_model = service.text_model
+    continues = isinstance(body, CompletionRequest) or body.continue_final_message
+    echoes = isinstance(body, CompletionRequest) and body.echo
+    top = body.top_logprobs_wanted
+    answer = Answer(
+        Detokenizer(
+            text_model.tokenizer,
+            tuple(one.ids[-CONTEXT_TOKENS:]) if continues else (),
+            show_special=not body.skip_special_tokens,
+        ),
+        stops=body.stops,
+        include_stop=body.include_stop_str_in_output,
+        min_tokens=body.min_tokens,
+        stop_token_ids=params.stop_token_ids,
+        keeps_logprobs=top is not None,
+        echoed_chars=len(one.text) if echoes else 0,
+    )
+    shaper: Shaper = TextShaper("content" if isinstance(body, ChatRequest) else "text")
+    write: WriteLogprobs | None = None
+    if top is not None:
+        writer = LogprobWriter(text_model.token_text, top, as_ids=body.return_tokens_as_token_ids)
+        write = writer.chat if isinstance(body, ChatRequest) else writer.completion
+    return Choice(index, one, answer, shaper, write_logprobs=write, echoes=echoes)
+
+
+async def _whole(
+    service: Service, body: Body, group: Group, choices: list[Choice], reply: Reply, timer: RequestTimer
+) -> web.Response:
+    deltas: list[list[Delta]] = [[] for _ in choices]
+    reading = Reading(group, choices, timer)
+    while not reading.has_ended:
+        await group.wait()
+        for choice, new in reading.take():
+            deltas[choice.index] += new
+            timer.text()
+    whole = reply.whole(choices, deltas)
+    if body.prompt_logprobs is not None:
+        _add_prompt_logprobs(whole, body.prompt_logprobs, choices, service)
+    return http.json_response(whole)
+
+
+def _add_prompt_logprobs(whole: dict[str, object], top: int, choices: list[Choice], service: Service) -> None:
+    """As vLLM: in each choice of a completion, at the top of a chat."""
+    token_text = service.text_model.token_text
+    written = []
+    for choice in choices:
+        assert choice.prompt_scores is not None, "they come before the first token"
+        written.append(prompt_logprobs(choice.prompt.ids, choice.prompt_scores, top, token_text))
+    if whole["object"] == ChatReply.whole_object:
+        whole["prompt_logprobs"] = written[0]
+        return
+    of_whole = whole["choices"]
+    assert isinstance(of_whole, list)
+    for one, logprobs in zip(of_whole, written, strict=True):
+        one["prompt_logprobs"] = logprobs

@@ -1,0 +1,47 @@
+"""What every request for tokens goes through, whatever it asks: class and model, room, submission, count."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from firsttoken_api import names
+from firsttoken_runtime.server.classes import Resolved
+from firsttoken_runtime.server.request_timer import RequestTimer
+from firsttoken_runtime.server.sequences import Group, Wanted
+from firsttoken_runtime.server.service import Service
+
+
+def resolved(service: Service, request: web.Request, model: str | None) -> Resolved:
+    """The class of a request. Raises UnknownModelError, and BadRequestError for a class or a route."""
+    name, route = service.classes.split_model(model, service.served_name)
+    service.check_model(name)
+    return service.classes.resolve(
+        request.headers.get(names.HEADER_CLASS), request.headers.get(names.HEADER_ROUTE, route)
+    )
+
+
+@asynccontextmanager
+async def submitted(
+    service: Service,
+    wanted: list[Wanted],
+    prompt_tokens: int,
+    choices: int,
+    kind: Resolved,
+    timer: RequestTimer,
+    ended: Callable[[], tuple[str | None, int]],
+    on_overflow: Callable[[], None] | None = None,
+) -> AsyncIterator[Group]:
+    """Submit and count. `prompt_tokens` are those of all prompts, each once, `choices` the answers to each;
+    `ended` says at the end why the request ended, None if it did not by itself, and how many tokens it made.
+
+    Raises ObjectiveUnreachableError and UnavailableError.
+    """
+    service.admit(prompt_tokens=prompt_tokens, choices=choices, resolved=kind)
+    with service.client.group(wanted, timer.arrival_s, on_overflow) as group:
+        service.metrics.accepted(prompt_tokens)
+        try:
+            yield group
+        finally:
+            reason, completion_tokens = ended()
+            timer.end(reason or ("error" if group.has_failed else "abort"), prompt_tokens, completion_tokens)
