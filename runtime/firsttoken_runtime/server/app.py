@@ -4,6 +4,7 @@ With an ops port the API is alone on its port and everything else is on the othe
 on loopback). Without one the reads of the ops endpoints are on the API port; the write is nowhere.
 """
 
+import asyncio
 import errno
 import os
 import socket
@@ -52,9 +53,13 @@ class Listener:
 
     runner: web.AppRunner
     port: int
+    sweep: asyncio.Task[None]
+    """Closes idle connections."""
 
     async def close(self) -> None:
         """Stop accepting, let open requests end for a while, then cancel them."""
+        self.sweep.cancel()
+        await asyncio.gather(self.sweep, return_exceptions=True)
         await self.runner.cleanup()
 
 
@@ -73,4 +78,6 @@ async def listen(app: web.Application, host: str, port: int) -> Listener:
             raise AddressError(f"{host} is not an address of this machine") from error
         why = os.strerror(error.errno) if error.errno else str(error)
         raise PortTakenError(port, f"cannot listen on {host}:{port}: {why.lower()}") from error
-    return Listener(runner, runner.addresses[0][1])
+    assert runner.server is not None
+    sweep = asyncio.create_task(app[http.CONNECTIONS].keep_closing(runner.server), name="idle-connections")
+    return Listener(runner, runner.addresses[0][1], sweep)

@@ -1,5 +1,6 @@
 """What every answer has in common: OpenAI's error form and the echoed request id."""
 
+import asyncio
 import re
 import uuid
 from collections.abc import Awaitable, Callable
@@ -8,10 +9,13 @@ import msgspec
 from aiohttp import web
 
 from firsttoken_api import errors, names
+from firsttoken_runtime.server.connections import IdleConnections
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 MAX_BODY_BYTES = 4 * 2**20
+BODY_TIMEOUT_S = 60.0
+"""For the whole body: whoever sends it slower holds a handler for nothing."""
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -40,9 +44,12 @@ async def errors_in_openai_form(request: web.Request, handler: Handler) -> web.S
 
 
 async def read_body(request: web.Request) -> bytes:
-    """Raises RequestTooLargeError, and BadRequestError for a body that cannot be decompressed."""
+    """Raises RequestTooLargeError, RequestTimeoutError, or BadRequestError if it cannot be decompressed."""
     try:
-        return await request.read()
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await request.read()
+    except TimeoutError as error:
+        raise errors.RequestTimeoutError(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from error
     except web.HTTPRequestEntityTooLarge as error:
         raise errors.RequestTooLargeError(f"the body is larger than {MAX_BODY_BYTES // 2**20} MiB") from error
     except web.RequestPayloadError as error:
@@ -56,8 +63,15 @@ async def echo_request_id(request: web.Request, response: web.StreamResponse) ->
     response.headers[names.HEADER_REQUEST_ID] = request_id
 
 
+CONNECTIONS = web.AppKey("connections", IdleConnections)
+
+
 def application() -> web.Application:
-    """An empty application with both."""
-    app = web.Application(middlewares=[errors_in_openai_form], client_max_size=MAX_BODY_BYTES)
+    """An empty application with all of it; `app[CONNECTIONS]` is for whoever serves it."""
+    connections = IdleConnections()
+    app = web.Application(
+        middlewares=[connections.middleware, errors_in_openai_form], client_max_size=MAX_BODY_BYTES
+    )
+    app[CONNECTIONS] = connections
     app.on_response_prepare.append(echo_request_id)
     return app
