@@ -38,16 +38,15 @@ def score(logits: torch.Tensor, chosen: list[int], num_top: list[int]) -> list[S
 
 
 def _score_tile(logits: torch.Tensor, chosen: list[int], num_top: list[int]) -> list[Scores | None]:
-    vocabulary = logits.shape[-1]
     logprobs = logits.double().log_softmax(dim=-1)
     ids = torch.tensor(chosen, device=logits.device)[:, None]
     of_chosen = logits.gather(-1, ids)
-    ranks = 1 + (logits > of_chosen).sum(-1)
-    # Of tokens as likely as the chosen one those with a lower id come first.
-    is_before = torch.arange(vocabulary, device=logits.device)[None, :] < ids
-    ranks += ((logits == of_chosen) & is_before).sum(-1)
+    ranks = 1 + (logits > of_chosen).count_nonzero(dim=-1)
+    reached = (logits >= of_chosen).count_nonzero(dim=-1)
+    for row in (reached > ranks).nonzero().squeeze(-1).tolist():  # others are as likely as the chosen one
+        ranks[row] += (logits[row, : chosen[row]] == of_chosen[row]).count_nonzero()
     largest = logits.amax(-1).isfinite().tolist()
-    widest = min(max(num_top), vocabulary)
+    widest = min(max(num_top), logits.shape[-1])
     tops = _top(logits, widest) if widest else [[] for _ in chosen]
     results: list[Scores | None] = []
     for row, (logprob, rank) in enumerate(

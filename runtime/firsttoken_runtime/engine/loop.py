@@ -11,10 +11,17 @@ import time
 
 import msgspec
 
-from firsttoken_api import hot_settings
 from firsttoken_runtime import core
-from firsttoken_runtime.engine import failures, grammar, intake, loading, matching, prompt_scores, sampler
-from firsttoken_runtime.engine import flags as engine_flags
+from firsttoken_runtime.engine import (
+    failures,
+    grammar,
+    intake,
+    loading,
+    matching,
+    prompt_scores,
+    sampler,
+    switching,
+)
 from firsttoken_runtime.engine import mailbox as engine_mailbox
 from firsttoken_runtime.engine.runner import Forward
 from firsttoken_runtime.scheduler import scheduler as scheduling
@@ -157,27 +164,8 @@ class Loop:
                 self._is_stopping = True
 
     def set_flags(self, settings_json: bytes) -> core.FlagsApplied:
-        """Switch before the next step, or say why not; then nothing has changed."""
-        try:
-            settings = hot_settings.HotSettings.model_validate_json(settings_json)
-        except ValueError as error:
-            return core.FlagsApplied(
-                generation=0,
-                hash="",
-                enabled=self._engine.in_force.enabled,
-                error=f"not hot settings: {error}",
-            )
-        problem = ""
-        try:
-            self._engine.switch(engine_flags.from_hot_settings(settings))
-        except engine_flags.BadFlags as refusal:
-            problem = str(refusal)
-        return core.FlagsApplied(
-            generation=settings.generation,
-            hash=settings.content_hash(),
-            enabled=self._engine.in_force.enabled,
-            error=problem,
-        )
+        """Between two steps."""
+        return switching.switch(self._engine, settings_json)
 
     def _fail_step(self, step: ScheduledStep, error: Exception) -> None:
         _log.error("step %d failed, ending its %d sequences", step.number, len(step.work), exc_info=error)
