@@ -89,6 +89,7 @@ class SloStatus(StatusModel):
     ttft_p95: Annotated[str, Field(max_length=20)] | None = None
     """For example `412ms`; `>40s` past the last bucket."""
     tpot_p95: Annotated[str, Field(max_length=20)] | None = None
+    """Time per output token of the slowest replica over its last 30 s, when ttftP95 was written."""
     breach_fraction: Annotated[str, Field(max_length=10)] | None = None
     """Share of requests over the objective, for example `0.03`."""
 

@@ -1,4 +1,7 @@
-"""What `status.slo` says: the measured P95 of the time to the first token, when a change is news. Pure."""
+"""What `status.slo` says: the measured P95 of the time to the first token, when a change is news. Pure.
+
+The time per output token is written with it and is no news by itself.
+"""
 
 import re
 from collections.abc import Iterator
@@ -12,6 +15,8 @@ from firsttoken_operator.observed import Observed
 SLO_EVERY_S = 60.0
 SLO_CHANGE = 0.10
 
+_LONGEST_S = 1e9
+"""An image of somebody else's may say anything; more than this is no measurement."""
 _MILLISECONDS = re.compile(r">?([0-9]{1,15})ms")
 
 
@@ -45,7 +50,7 @@ def measured(observed: Observed, now: float) -> Slo:
     above = ttft.fraction_above(merged, objective_s) or 0.0
     is_past_last = value_s >= merged.edges_s[-1]
     text = f"{'>' if is_past_last else ''}{max(1, round(value_s * 1000))}ms"
-    current = SloStatus(ttft_p95=text, breach_fraction=f"{above:.2f}")
+    current = SloStatus(ttft_p95=text, tpot_p95=_pace(observed), breach_fraction=f"{above:.2f}")
     if before_s is None or (before_s > objective_s) != (value_s > objective_s):
         return Slo(current, True, was_looked_at=True)
     if abs(value_s - before_s) <= SLO_CHANGE * before_s:
@@ -60,6 +65,13 @@ def seconds(slo: SloStatus | None) -> float | None:
     """None also for what somebody else wrote there."""
     found = _MILLISECONDS.fullmatch((slo.ttft_p95 or "") if slo else "")
     return int(found[1]) / 1000 if found else None
+
+
+def _pace(observed: Observed) -> str | None:
+    """The slowest replica's time per output token; None where nothing was generated lately."""
+    engines = (pod.state.engine for pod in observed.live_pods() if pod.state)
+    slowest_s = max((engine.tpot_p95_s for engine in engines if engine), default=0.0)
+    return f"{max(1, round(slowest_s * 1000))}ms" if 0 < slowest_s < _LONGEST_S else None
 
 
 def _windows(observed: Observed) -> Iterator[state.TtftWindow]:

@@ -1,10 +1,12 @@
 """What `status.slo` says, and what is news."""
 
+from dataclasses import replace
+
 import pytest
 
 from builders.observed import NOW
 from builders.reported import observed, ready_pod
-from firsttoken_api.state import TtftWindow
+from firsttoken_api.state import EngineState, Phase, TtftWindow
 from firsttoken_api.status import InferenceServiceStatus, SloStatus
 from firsttoken_operator import slo
 from firsttoken_operator.slo import Slo
@@ -47,6 +49,30 @@ def test_the_first_measurement_is_news() -> None:
     assert text(slo) == "480ms"
     assert slo.value is not None
     assert slo.value.breach_fraction == "0.00"
+
+
+@pytest.mark.parametrize(
+    ("paces_s", "expected"),
+    [
+        ((0.04, 0.0512), "51ms"),
+        ((0.0, 0.0001), "1ms"),
+        ((0.0, 0.0), None),
+        ((None, 0.02), "20ms"),
+        ((1e300,), None),
+    ],
+)
+def test_the_pace_of_the_slowest_replica_is_written_along(
+    paces_s: tuple[float | None, ...], expected: str | None
+) -> None:
+    pods = []
+    for number, pace_s in enumerate(paces_s):
+        pod = ready_pod(f"chat-{number}", ttft=window(0, 100, 0, 0))
+        assert pod.state is not None
+        engine = EngineState(phase=Phase.READY, tpot_p95_s=pace_s) if pace_s is not None else None
+        pods.append(replace(pod, state=pod.state.model_copy(update={"engine": engine})))
+    found = slo.measured(observed(*pods, previous=InferenceServiceStatus()), NOW).value
+    assert found is not None
+    assert found.tpot_p95 == expected
 
 
 def test_past_the_last_bucket_is_said() -> None:
