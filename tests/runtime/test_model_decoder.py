@@ -4,9 +4,10 @@ import random
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
-from runtime import families
+from runtime import families, gguf_models
 
 LENGTH = 512
 
@@ -25,3 +26,49 @@ def test_parity(case: families.Case, tmp_path: Path) -> None:
         difference = (families.logits(ours, ids, cuts) - expected).abs().max()
         print(f"{case.name} {cuts}: largest {largest:.2f}, difference {difference / largest:.1e} of it")
         assert difference <= 2e-5 * largest, (cuts, float(difference / largest))
+
+
+@pytest.mark.parametrize("name", ["llama", "mixtral", "qwen2-moe", "gemma3"])
+def test_shards_are_the_same_model(name: str, tmp_path: Path) -> None:
+    theirs = families.transformers_model(families.by_name(name))
+    one = families.load(families.save(theirs, tmp_path / "one"))
+    folder = families.save(theirs, tmp_path / "many", max_shard_size="40KB")
+    assert len(list(folder.glob("*.safetensors"))) > 2
+    many = families.load(folder)
+    ids = random.Random(6).choices(range(families.VOCABULARY), k=51)
+    assert torch.equal(families.logits(one, ids, [51]), families.logits(many, ids, [51]))
+
+
+GGUF = (
+    "llama",
+    "llama-tied-biases",
+    "llama-llama3-rope",
+    "llama-linear-rope",
+    "llama-yarn",
+    "mistral-window",
+    "mixtral",
+    "qwen2",
+    "qwen2-moe",
+    "qwen3",
+    "qwen3-moe",
+    "smollm3",
+    "gemma2",
+    "gemma3",
+    "gemma3-linear-global",
+)
+
+
+@pytest.mark.parametrize("name", GGUF)
+def test_a_gguf_file_is_the_same_model(name: str, tmp_path: Path) -> None:
+    theirs = families.transformers_model(families.by_name(name))
+    folder = families.save(theirs, tmp_path)
+    stored = safetensors.torch.load_file(folder / "model.safetensors")
+    path = gguf_models.write(tmp_path / "model.gguf", theirs.config, stored)
+    ids = random.Random(6).choices(range(families.VOCABULARY), k=201)
+    one, other = families.load(folder), families.load(path)
+    assert other.config.architecture == one.config.architecture
+    assert other.config.layers == one.config.layers or name == "llama-llama3-rope"
+    assert other.config.num_parameters == one.config.num_parameters
+    expected, actual = families.logits(one, ids, [201]), families.logits(other, ids, [201])
+    # Metadata is fp32: the epsilon of the norms and the scale of attention are rounded.
+    assert (actual - expected).abs().max() <= 1e-5 * expected.abs().max()

@@ -66,4 +66,4 @@ class MixtureMlp:
                 places = order[first : first + count]
                 given[places] = mlp(x[places // per_token])
             first += count
-        return given.view(len(x), per_token, -1)
+        return given.view(len(x), per_token, x.shape[1])
