@@ -171,3 +171,21 @@ def test_nan_in_the_middle_of_a_prompt_ends_its_scoring_alone(folder: Path) -> N
     assert len(engine.prompt_scores[good].scores) == len(clean)
     assert len(engine.tokens[good]) == 5
     engine.loop.scheduler.check_integrity()
+
+
+@pytest.mark.parametrize("changes", [{"max_num_batched_tokens": 64}, {"kv_blocks": 14, "max_model_len": 140}])
+def test_batch_invariant_logprobs_are_equal_to_the_last_bit(folder: Path, changes: dict[str, Any]) -> None:
+    """Alone, against a batch that is cut into chunks or preempted."""
+    sampling = tiny_model.greedy(
+        20, temperature=0.8, seed=3, frequency_penalty=0.3, logprobs=2, prompt_logprobs=2
+    )
+    prompts = [PROMPT[start : start + 9 + 13 * start // 20] for start in range(0, 100, 20)]
+
+    def run(engine: LocalEngine, some: list[list[int]]) -> list[Any]:
+        ids = [engine.submit(prompt, sampling) for prompt in some]
+        engine.run()
+        return [(engine.tokens[one], engine.logprobs[one], engine.prompt_scores[one].scores) for one in ids]
+
+    alone = tiny_model.engine(folder, batch_invariant=True)
+    expected = [run(alone, [prompt])[0] for prompt in prompts]
+    assert run(tiny_model.engine(folder, batch_invariant=True, **changes), prompts) == expected
