@@ -73,7 +73,7 @@ class Linear:
         padding = sum(tiles) - rows
         # Contiguous even where nothing is padded: another stride may mean another kernel.
         x = functional.pad(x, (0, 0, 0, padding)) if padding else x.contiguous()
-        if len(tiles) == 1:
+        if len(tiles) <= 1:
             return self._multiply(x)[:rows]
         return torch.cat([self._multiply(tile) for tile in torch.split(x, tiles)])[:rows]
 
