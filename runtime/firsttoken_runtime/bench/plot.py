@@ -71,14 +71,19 @@ def _bars(axes: Axes, names: Sequence[str], series: Series, title: str) -> None:
         heights = [0.0 if value is None else value for value in values]
         color = COLORS[index] if len(series) > 1 else LATER
         drawn = axes.bar(places, heights, width * 0.94, label=label or None, color=color)
-        texts = ["n/a" if value is None else f"{value:.3g}" for value in values]
-        axes.bar_label(drawn, texts, fontsize=7, padding=1)
+        axes.bar_label(drawn, [_label(value) for value in values], fontsize=6, padding=1)
     axes.set_xticks(range(len(names)), names, fontsize=8)
     axes.set_title(title, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.margins(y=0.12)
+    axes.margins(y=0.2)
     if len(series) > 1:
-        axes.legend(fontsize=7, frameon=False)
+        axes.legend(fontsize=7, frameon=False, loc="upper center", ncols=len(series))
+
+
+def _label(value: float | None) -> str:
+    if value is None:
+        return "n/a"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _under(result: Result) -> str:
@@ -86,8 +91,7 @@ def _under(result: Result) -> str:
     errors = sum(summary.figures(result.of(one.name)).errors for one in result.experiment.variants)
     failed = f", {errors} requests failed" if errors else ""
     return (
-        f"{context.model}, {context.dtype}, {context.machine.processor}, "
-        f"{context.repeats} repeats interleaved{failed}"
+        f"{context.model}, {context.dtype}, {context.machine.processor}, repeats: {context.repeats}{failed}"
     )
 
 

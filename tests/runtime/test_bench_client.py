@@ -1,0 +1,114 @@
+"""The bench's client against a server with a fake engine, and against servers that misbehave."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from firsttoken_api.errors import UserError
+from firsttoken_runtime.bench import client as bench_client
+from firsttoken_runtime.bench import workload
+from runtime.fake_engine import FAIL, Script
+from runtime.serving import serving
+
+
+def letters(text: str, output_tokens: int | None = 4, **changes: str) -> workload.Request:
+    return workload.Request(tuple(text.encode()), output_tokens, **changes)
+
+
+async def test_times_lengths_and_group_are_recorded():
+    async with serving(Script(token_s=0.03)) as served, bench_client.session() as http:
+        name = await bench_client.model_name(http, served.url)
+        assert name == "fake"
+        record = await bench_client.Client(http, served.url, name).ask(letters("AAA", 5, group="g"))
+    assert (record.error, record.group, record.prompt_tokens, record.output_tokens) == ("", "g", 3, 5)
+    assert record.ttft_s is not None
+    assert record.tpot_s is not None
+    assert 0 < record.ttft_s < record.end_s - record.start_s
+    assert record.tpot_s == pytest.approx(0.03, rel=0.8)
+    assert record.longest_gap_s >= record.tpot_s
+
+
+async def test_one_token_has_no_pace():
+    async with serving() as served, bench_client.session() as http:
+        record = await bench_client.Client(http, served.url, "fake").ask(letters("A", 1))
+    assert (record.error, record.output_tokens, record.tpot_s) == ("", 1, None)
+
+
+async def test_a_due_time_counts_from_when_it_was_due():
+    async with serving() as served, bench_client.session() as http:
+        client = bench_client.Client(http, served.url, "fake")
+        client.started_at_s -= 5.0
+        record = await client.ask(letters("A"), start_s=2.0)
+    assert record.start_s == 2.0
+    assert record.ttft_s is not None
+    assert record.ttft_s >= 3.0
+
+
+async def test_a_refusal_and_a_failure_are_errors_of_the_record():
+    async with serving() as served, bench_client.session() as http:
+        client = bench_client.Client(http, served.url, "fake")
+        refused = await client.ask(letters("A", 100_000))
+        failed = await client.ask(workload.Request((65, FAIL), 4))
+        other = await bench_client.Client(http, served.url, "nobody").ask(letters("A"))
+    assert refused.error.startswith("HTTP 400")
+    assert failed.error.startswith("HTTP 500")
+    assert other.error.startswith("HTTP 404")
+    assert {refused.ttft_s, failed.ttft_s, other.ttft_s} == {None}
+
+
+async def test_a_server_that_is_not_there():
+    async with bench_client.session() as http:
+        record = await bench_client.Client(http, "http://127.0.0.1:9", "x").ask(letters("A"))
+        assert "ClientConnectorError" in record.error
+        with pytest.raises(UserError, match="no OpenAI-compatible server"):
+            await bench_client.model_name(http, "http://127.0.0.1:9")
+
+
+TEXT = b'data: {"choices": [{"text": "a"}]}\n\n'
+USAGE = b'data: {"choices": [], "usage": {"completion_tokens": 4}}\n\n'
+END = b'data: {"choices": [{"text": "", "finish_reason": "length"}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("events", "error"),
+    [
+        ([TEXT, END, USAGE, DONE], ""),
+        ([END, USAGE, DONE], ""),  # no text at all: the first token is its end
+        ([TEXT, END, USAGE], "without [DONE]"),
+        ([TEXT, END, DONE], "no content or no usage"),
+        ([USAGE, DONE], "no content or no usage"),
+        ([TEXT, USAGE.replace(b"4", b"3"), DONE], "4 tokens were asked for and 3 came"),
+        ([TEXT, b'data: {"error": {"message": "the engine died"}}\n\n'], "the engine died"),
+        ([b"data: {no\n\n"], "not JSON"),
+        ([b": keep-alive\n\n", TEXT, END, USAGE, DONE], ""),
+    ],
+)
+async def test_every_way_a_stream_can_end(events: list[bytes], error: str):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for event in events:
+            await response.write(event)
+            await asyncio.sleep(0)
+        await response.write_eof()
+        return response
+
+    app = web.Application()
+    app.router.add_post("/v1/completions", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with bench_client.session() as http:
+            url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            record = await bench_client.Client(http, url, "x").ask(letters("A"))
+    finally:
+        await runner.cleanup()
+    assert (error in record.error) if error else record.error == ""
+
+
+def test_the_class_is_a_header_and_no_limit_is_null():
+    body = bench_client.body("m", letters("AB", None))
+    assert (body["prompt"], body["max_tokens"], body["ignore_eos"]) == ([65, 66], None, True)
