@@ -4,6 +4,7 @@ Sizes are small and odd, windows are shorter than the prompts, and biases and no
 ones and zeros would hide a dropped tensor.
 """
 
+import functools
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -136,8 +137,10 @@ def by_name(name: str) -> Case:
     return next(case for case in CASES if case.name == name)
 
 
-def transformers_model(case: Case) -> Any:
-    """Eager, fp32, random."""
+@functools.cache
+def transformers_model(name: str) -> Any:
+    """The case of this name: eager, fp32, random. Shared by tests; leave it as it is."""
+    case = by_name(name)
     transformers: Any = importlib.import_module("transformers")
     config = transformers.AutoConfig.for_model(case.model_type, **SIZES | case.changes)
     torch.manual_seed(3)

@@ -1,22 +1,25 @@
 """Every family against transformers' eager model, tiny and random, in fp32."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
 
-from runtime import families, gguf_models
+from firsttoken_runtime.engine import flags
+from runtime import families, gguf_models, tiny_model
 
 LENGTH = 512
+NEW_TOKENS = 64
 
 
 @pytest.mark.parametrize("case", families.CASES, ids=lambda case: case.name)
 def test_parity(case: families.Case, tmp_path: Path) -> None:
     """In one piece, and in chunks with decodes between; longer than every window."""
     torch.set_num_threads(1)
-    theirs = families.transformers_model(case)
+    theirs = families.transformers_model(case.name)
     ours = families.load(families.save(theirs, tmp_path))
     ids = random.Random(5).choices(range(families.VOCABULARY), k=LENGTH)
     with torch.inference_mode():
@@ -28,9 +31,25 @@ def test_parity(case: families.Case, tmp_path: Path) -> None:
         assert difference <= 2e-5 * largest, (cuts, float(difference / largest))
 
 
+@pytest.mark.parametrize("case", families.CASES, ids=lambda case: case.name)
+def test_greedy_text_is_equal(case: families.Case, tmp_path: Path) -> None:
+    """Two sequences at once through the whole engine, prompts in chunks that end inside a window."""
+    theirs = families.transformers_model(case.name)
+    in_force = replace(flags.defaults(), chunk_tokens=64)
+    ours = tiny_model.engine(families.save(theirs, tmp_path), in_force)
+    prompts = [random.Random(length).choices(range(families.VOCABULARY), k=length) for length in (31, 133)]
+    outputs = ours.generate(prompts, tiny_model.greedy(NEW_TOKENS))
+    for prompt, output in zip(prompts, outputs, strict=True):
+        # Equal to its own greedy text exactly when it would say each token after those before it.
+        with torch.inference_mode():
+            logits = theirs(torch.tensor([prompt + output[:-1]])).logits[0]
+        assert len(output) == NEW_TOKENS
+        assert logits[len(prompt) - 1 :].argmax(-1).tolist() == output
+
+
 @pytest.mark.parametrize("name", ["llama", "mixtral", "qwen2-moe", "gemma3"])
 def test_shards_are_the_same_model(name: str, tmp_path: Path) -> None:
-    theirs = families.transformers_model(families.by_name(name))
+    theirs = families.transformers_model(name)
     one = families.load(families.save(theirs, tmp_path / "one"))
     folder = families.save(theirs, tmp_path / "many", max_shard_size="40KB")
     assert len(list(folder.glob("*.safetensors"))) > 2
@@ -60,7 +79,7 @@ GGUF = (
 
 @pytest.mark.parametrize("name", GGUF)
 def test_a_gguf_file_is_the_same_model(name: str, tmp_path: Path) -> None:
-    theirs = families.transformers_model(families.by_name(name))
+    theirs = families.transformers_model(name)
     folder = families.save(theirs, tmp_path)
     stored = safetensors.torch.load_file(folder / "model.safetensors")
     path = gguf_models.write(tmp_path / "model.gguf", theirs.config, stored)
