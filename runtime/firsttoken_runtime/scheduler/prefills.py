@@ -84,6 +84,8 @@ class _Visit:
         """Nobody else is admitted: somebody before could not be, or a decode had to take a block."""
         self._is_kept = False
         """What is free is kept for who has waited longest; others may only take the place of victims."""
+        self._is_turn_taken = False
+        """Who waited longest was admitted; nobody is preempted in a step that admits a less urgent one."""
         self._victims: list[Sequence] = []
 
     def run(self, in_line: list[Sequence]) -> None:
@@ -137,6 +139,7 @@ class _Visit:
                 self._is_full = True
             return False
         self._roster.admit(sequence)
+        self._is_turn_taken = self._is_turn_taken or sequence is self._turn
         return True
 
     def _missing(self, sequence: Sequence) -> tuple[int, int]:
@@ -151,7 +154,7 @@ class _Visit:
     def _make_way(self, sequence: Sequence, slots: int, num_blocks: int) -> bool:
         """Preempt less urgent ones, if that is enough for it."""
         roster = self._roster
-        if not roster.order.has_less_urgent(sequence):
+        if not roster.order.has_less_urgent(sequence) or self._is_turn_taken:
             return False
         candidates = (
             other
