@@ -13,6 +13,7 @@ from firsttoken_api import cli
 from firsttoken_api.errors import UserError
 
 MODULE = "firsttoken_runtime.pretend_commands"
+GROUP_MODULE = "firsttoken_runtime.bench.pretend_commands"
 
 
 def serve(source: str, port: Annotated[int, typer.Option(help="Port.")] = 8000) -> None:
@@ -26,13 +27,30 @@ def serve(source: str, port: Annotated[int, typer.Option(help="Port.")] = 8000) 
     typer.echo(f"{source} on {port}")
 
 
+group = typer.Typer(help="Measure things.")
+
+
+@group.command()
+def fast(rounds: Annotated[int, typer.Option(help="How often.")] = 1) -> None:
+    """Measure quickly."""
+    if rounds == 0:
+        raise UserError("--rounds: 0 measures nothing")
+    if rounds == 9:
+        importlib.import_module("a_module_that_nobody_has")
+    typer.echo(f"{rounds} rounds")
+
+
 @pytest.fixture(autouse=True)
 def _commands(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType(MODULE)
     module.__dict__["serve"] = serve
     monkeypatch.setitem(sys.modules, MODULE, module)
+    inner = types.ModuleType(GROUP_MODULE)
+    inner.__dict__["group"] = group
+    monkeypatch.setitem(sys.modules, GROUP_MODULE, inner)
     found = {
         "serve": EntryPoint("serve", f"{MODULE}:serve", cli.GROUP),
+        "measure": EntryPoint("measure", f"{GROUP_MODULE}:group", cli.GROUP),
         "absent": EntryPoint("absent", "a_module_that_nobody_has:run", cli.GROUP),
     }
     monkeypatch.setitem(cli._EXTRA_OF_PACKAGE, "a_module_that_nobody_has", "operator")
@@ -67,6 +85,16 @@ def test_a_missing_extra_is_one_line_and_status_2(arguments: tuple[str, ...], li
     assert len(result.output.splitlines()) == 1
 
 
+def test_a_group_of_commands_is_guarded_like_a_command() -> None:
+    assert run("measure", "fast", "--rounds", "2").output == "2 rounds\n"
+    wrong = run("measure", "fast", "--rounds", "0")
+    assert (wrong.exit_code, wrong.output) == (2, "firsttoken: --rounds: 0 measures nothing\n")
+    missing = run("measure", "fast", "--rounds", "9")
+    assert missing.exit_code == 2
+    assert 'pip install "firsttoken[runtime,bench]"' in missing.output
+    assert "Measure things." in run("measure", "--help").output
+
+
 def test_a_missing_module_of_ours_is_our_mistake() -> None:
     assert isinstance(run("serve", "ours").exception, ModuleNotFoundError)
 
@@ -74,7 +102,7 @@ def test_a_missing_module_of_ours_is_our_mistake() -> None:
 def test_help_lists_every_command_and_says_what_is_missing() -> None:
     result = run("--help")
     assert result.exit_code == 0
-    for words in ("version", "Serve a model.", "absent", "firsttoken[operator]"):
+    for words in ("version", "Serve a model.", "Measure things.", "absent", "firsttoken[operator]"):
         assert words in result.output
 
 

@@ -17,7 +17,7 @@ async def test_it_is_made_with_uv_and_half_a_one_is_made_anew(tmp_path, monkeypa
     """A stand-in for uv writes down how it was called."""
     uv = tmp_path / "tools" / "bin" / "uv"
     uv.parent.mkdir(parents=True)
-    uv.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n')
+    uv.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nif [ "$1" = venv ]; then mkdir -p "$4"; fi\n')
     uv.chmod(0o755)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     folder = tmp_path / f"vllm-{vllm.environment_key()}"

@@ -41,9 +41,11 @@ def export(source: Path, target: Path) -> None:
 
     opened = checkpoint.open_checkpoint(source)
     config = model_config.read(opened)
-    if config.architecture != "llama":
+    document = llama_config(config)
+    # What the document cannot say would be lost without a word; then it is not the same model.
+    if model_config.from_document(document, "the export") != config:
         raise UserError(
-            f"SOURCE: only .gguf files of family llama are exported, this is {config.architecture}"
+            f"SOURCE: {source.name} is not a plain Llama; give its folder in Hugging Face's layout instead"
         )
     tensors = weights.load(opened, config, torch.bfloat16, torch.device("cpu"), lambda progress: None)
     named = {_name(name): tensor.contiguous() for name, tensor in tensors.items()}
@@ -51,7 +53,7 @@ def export(source: Path, target: Path) -> None:
     text = tokenizer.load(opened)
     text.tokenizer.save(str(target / "tokenizer.json"))
     _write(target / "tokenizer_config.json", tokenizer_config(text))
-    _write(target / "config.json", llama_config(config))
+    _write(target / "config.json", document)
 
 
 def llama_config(config: Any) -> dict[str, Any]:
@@ -68,7 +70,7 @@ def llama_config(config: Any) -> dict[str, Any]:
         "num_key_value_heads": config.num_kv_heads,
         "head_dim": config.head_dim,
         "rms_norm_eps": config.rms_norm_eps,
-        "rope_theta": config.rope_theta,
+        "rope_theta": config.ropes[0].theta if config.ropes else None,
         "max_position_embeddings": config.trained_length,
         "tie_word_embeddings": config.tied_embeddings,
         "torch_dtype": "bfloat16",

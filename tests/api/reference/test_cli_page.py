@@ -10,6 +10,7 @@ def test_every_command_has_a_section() -> None:
     text = page.page()
     for name in [*cli.entries(), "version"]:
         assert f"## firsttoken {name}\n" in text
+    assert "## firsttoken bench table\n" in text
 
 
 def test_a_page_with_holes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
