@@ -187,6 +187,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Peak concurrency x mean sequence length / block size, as seen so far; 0 = nothing was served yet."""
     lengths_by_class: dict[str, float] = {}
     """Median output length of each class, where one is known."""
+    reference_blocks: int = 0
+    """What the published formula asks for: peak concurrency x mean length / block size, both as seen."""
 
 
 class StepOutput(msgspec.Struct, frozen=True, kw_only=True, tag="step"):

@@ -73,6 +73,12 @@ def test_longer_than_trained_is_refused() -> None:
         pool.decide(replace(FACTS, max_model_len=9000))
 
 
+def test_the_reference_formula_rounds_up() -> None:
+    assert pool.reference_blocks(32, 172.0, 16) == 344
+    assert pool.reference_blocks(3, 50.1, 16) == 10
+    assert pool.reference_blocks(0, 0.0, 16) == 0
+
+
 @pytest.mark.parametrize(("paged", "expected"), [(True, (62, 16)), (False, (2, 400))])
 def test_partition_cuts_the_same_slots(paged: bool, expected: tuple[int, int]) -> None:
     assert pool.partition(1000, 16, 400, paged=paged) == expected

@@ -5,6 +5,7 @@ import pytest
 from firsttoken_api import flags as api_flags
 from firsttoken_api import hot_settings
 from firsttoken_runtime.engine import flags
+from firsttoken_runtime.scheduler import classes as request_classes
 
 
 def effective(**enabled: bool | dict[str, str]) -> tuple[hot_settings.EffectiveFlag, ...]:
@@ -57,6 +58,19 @@ def test_what_cannot_be_done_is_refused_by_name(
 ) -> None:
     with pytest.raises(flags.BadFlags, match=words):
         flags.from_settings(given)
+
+
+def test_classes_and_pace_come_with_the_document() -> None:
+    document = hot_settings.HotSettings(
+        generation=1,
+        flags=effective(length_control=True, priority=False),
+        objective=hot_settings.Objective(ttft_p95_s=0.5, tpot_p95_s=0.05),
+        classes=(hot_settings.ClassSettings(name="fast", priority=7, ttft_p99_s=1.0, max_tokens=64),),
+        default_class="fast",
+    )
+    in_force = flags.from_hot_settings(document)
+    assert (in_force.length_control, in_force.priority, in_force.tpot_p95_s) == (True, False, 0.05)
+    assert in_force.classes.find("") == request_classes.RequestClass("fast", 7, 64)
 
 
 def test_an_unknown_flag_that_is_off_is_no_problem() -> None:

@@ -28,6 +28,7 @@ def test_automatic_step_size() -> None:
         ({"max_num_seqs": 0}, "--max-num-seqs is 0"),
         ({"max_prefill_batch": 0}, "--max-prefill-batch is 0"),
         ({"block_size_tokens": 0}, "--block-size is 0"),
+        ({"prefill_priority": "high"}, "--prefill-priority is 'high', it is one of normal, low"),
     ],
 )
 def test_bad_options_are_named(changes: dict[str, Any], words: str) -> None:

@@ -280,6 +280,57 @@ def test_backlog_counts_prompt_tokens_not_computed_yet() -> None:
     assert one.stats().backlog_tokens == 130 - 64 - 30
 
 
+def test_max_tokens_0_ends_when_the_prompt_is_computed() -> None:
+    one = scheduler()
+    one.submit(sequence(1, prompt=100, max_tokens=0))
+    ended = []
+    for _ in range(2):
+        step = one.schedule(0.0)
+        assert not any(work.samples for work in step.work)
+        committed = one.commit(step, {}, 0.0)
+        assert not committed.tokens
+        ended.append(committed.ended)
+    assert ended == [[], [1]]
+    assert not one.is_open(1)
+    assert one.pool.num_free == one.pool.num_blocks
+    longest = sequence(2, prompt=256, max_tokens=0)
+    one.submit(longest)
+    with pytest.raises(scheduling.NeverFits):
+        one.submit(sequence(3, prompt=257, max_tokens=0))
+
+
+def test_a_held_sequence_waits_in_its_place_until_it_is_released() -> None:
+    one = scheduler(limits=replace(LIMITS, max_num_seqs=1))
+    one.submit(sequence(1))
+    one.hold(1)
+    assert one.is_open(1)
+    assert not one.has_work, "nothing to compute"
+    assert one.stats().waiting == 1
+    one.submit(sequence(2, arrival_s=1.0))
+    one.submit(sequence(3, arrival_s=2.0))
+    step, _ = run_step(one)
+    assert [work.sequence.sequence_id for work in step.work] == [2]
+    one.hold(2)
+    one.hold(99)
+    assert one.running_ids() == {2}, "only who waits is held"
+    one.release(1)
+    one.release(1)
+    one.abort(2)
+    step, _ = run_step(one)
+    assert [work.sequence.sequence_id for work in step.work] == [1]
+    one.hold(3)
+    one.abort(3)
+    drain(one)
+
+
+def test_what_one_prompt_leaves_of_the_budget_goes_to_the_other() -> None:
+    one = scheduler(limits=replace(LIMITS, chunk_tokens=128))
+    one.submit(sequence(1, prompt=200))
+    one.submit(sequence(2, prompt=20, arrival_s=1.0))
+    step, _ = run_step(one)
+    assert [work.num_tokens for work in step.prefills] == [108, 20]
+
+
 any_limits = st.builds(
     scheduler_limits.Limits,
     max_model_len=st.sampled_from([40, 100, 160]),

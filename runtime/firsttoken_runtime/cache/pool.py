@@ -6,6 +6,7 @@ can ever be in use (`max_num_seqs` full contexts) and by `CPU_CAP_BYTES`: the me
 whatever else the machine does.
 """
 
+import math
 from dataclasses import dataclass
 
 MIB = 1024**2
@@ -101,6 +102,14 @@ def _too_little(facts: Facts, kv_bytes: int, or_else: str) -> str:
 
 def _mib(num_bytes: int) -> str:
     return f"{-(-num_bytes // MIB)} MiB"
+
+
+def reference_blocks(peak_concurrency: int, mean_length_tokens: float, block_size_tokens: int) -> int:
+    """Blocks that the published formula asks for: peak concurrency x mean length / block size.
+
+    It counts the tokens that are live when everybody is at the mean; what is in force is sized from memory.
+    """
+    return math.ceil(peak_concurrency * mean_length_tokens / block_size_tokens)
 
 
 def partition(num_slots: int, block_size_tokens: int, max_model_len: int, *, paged: bool) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """How much of a step prompts may have while answers run: less while tokens come slower than promised.
 
 The percentile of 30 s remembers a bad second for half a minute. So the budget shrinks only while the
-last two seconds are too slow as well, else it would be at its least long before the percentile moves;
+last seconds are too slow as well, else it would be at its least long before the percentile moves;
 and it grows fast up to where it was last too much, slowly from there on.
 """
 
@@ -10,10 +10,10 @@ import math
 from firsttoken_runtime.scheduler import speed
 from firsttoken_runtime.scheduler.limits import MIN_CHUNK_TOKENS
 
-ADJUST_EVERY_S = 0.5
+ADJUST_EVERY_S = 1.0
 SHRINK = 0.7
-GROW = 1.15
-GROW_BEYOND = 1.02
+GROW = 1.25
+GROW_BEYOND = 1.05
 """Past the last budget that was too much."""
 MARGIN = 0.95
 """Grow only while this far below the objective."""

@@ -5,7 +5,7 @@ seconds per token. The clock comes in as a parameter.
 from firsttoken_runtime.scheduler import intervals
 
 TPOT_WINDOW_S = 30.0
-RECENT_WINDOW_S = 2.0
+RECENT_WINDOW_S = 1.0
 _KEEP = 0.98
 """Weight of the past after one more step."""
 _ASSUMED_PREFILL_TOKENS_PER_S = 1000.0

@@ -1,6 +1,7 @@
 """What the scheduler tells the server after each step."""
 
 from firsttoken_runtime import core
+from firsttoken_runtime.cache import pool as cache_pool
 from firsttoken_runtime.scheduler.roster import Roster
 
 
@@ -37,4 +38,7 @@ def look(roster: Roster, now: float) -> core.Stats:
         prefill_tokens_per_s=record.speed.prefill_tokens_per_s,
         tpot_p95_s=record.speed.tpot_p95_s(now),
         lengths_by_class=record.lengths.medians(),
+        reference_blocks=cache_pool.reference_blocks(
+            record.peak_concurrency, record.lengths.mean_tokens, pool.block_size_tokens
+        ),
     )
