@@ -44,7 +44,12 @@ class ChatTemplate:
         self._special_tokens = special_tokens
 
     def render(
-        self, messages: list[dict[str, Any]], *, add_generation_prompt: bool, arguments: dict[str, Any]
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        add_generation_prompt: bool,
+        arguments: dict[str, Any],
+        tools: list[dict[str, Any]] | None = None,
     ) -> str:
         """The prompt. Raises BadRequestError when the template refuses these messages."""
         taken = sorted(RESERVED_ARGUMENTS & arguments.keys())
@@ -55,7 +60,7 @@ class ChatTemplate:
         context = self._special_tokens | arguments
         try:
             return self._template.render(
-                context, messages=messages, add_generation_prompt=add_generation_prompt
+                context, messages=messages, tools=tools, add_generation_prompt=add_generation_prompt
             )
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, OverflowError) as error:
             raise errors.BadRequestError(

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from firsttoken_runtime import core
-from firsttoken_runtime.server import http, prompt, request, sampling
+from firsttoken_runtime.server import http, message, prompt, request, sampling
 from firsttoken_runtime.server.answer import Answer
 from firsttoken_runtime.server.choice import Choice, Delta, Reading, Shaper, TextShaper, WriteLogprobs
 from firsttoken_runtime.server.classes import Resolved
@@ -152,7 +152,8 @@ def _choice(service: Service, body: Body, one: Prompt, params: core.SamplingPara
         Detokenizer(
             text_model.tokenizer,
             tuple(one.ids[-CONTEXT_TOKENS:]) if continues else (),
-            show_special=not body.skip_special_tokens,
+            show_special=not body.skip_special_tokens
+            or (isinstance(body, ChatRequest) and message.shows_special_tokens(body, text_model)),
         ),
         stops=body.stops,
         include_stop=body.include_stop_str_in_output,
@@ -161,7 +162,9 @@ def _choice(service: Service, body: Body, one: Prompt, params: core.SamplingPara
         keeps_logprobs=top is not None,
         echoed_chars=len(one.text) if echoes else 0,
     )
-    shaper: Shaper = TextShaper("content" if isinstance(body, ChatRequest) else "text")
+    shaper: Shaper = TextShaper("text")
+    if isinstance(body, ChatRequest):
+        shaper = message.shaper(body, text_model, starts_inside_reasoning=one.opens_reasoning)
     write: WriteLogprobs | None = None
     if top is not None:
         writer = LogprobWriter(text_model.token_text, top, as_ids=body.return_tokens_as_token_ids)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from firsttoken_api import errors
+from firsttoken_runtime.server import reasoning
 from firsttoken_runtime.server.chat_template import ChatTemplate
 from firsttoken_runtime.server.detokenizer import Detokenizer
 from firsttoken_runtime.server.openai_models import ChatRequest, CompletionRequest, TokenizeChatRequest
@@ -24,6 +25,8 @@ class Prompt:
     """What an echo repeats: the text as it was given, or that of given ids."""
     offsets: list[int] = field(default_factory=list)
     """Where in it each token starts."""
+    opens_reasoning: bool = False
+    """The template has begun the model's thoughts at its end."""
 
 
 def chat(
@@ -39,12 +42,13 @@ def chat(
         [message.for_template() for message in request.messages],
         add_generation_prompt=request.opens_an_answer,
         arguments=request.chat_template_kwargs,
-        **({"tools": tools} if tools and not _has_no_choice(request) else {}),
+        tools=tools if tools and not _has_no_choice(request) else None,
     )
     if request.continue_final_message:
         text = _open_at_the_end(text, request)
     check_length(text, text_model, capacity, "messages")
-    return Prompt(text_model.encode(text, add_special_tokens=request.add_special_tokens), "messages")
+    ids = text_model.encode(text, add_special_tokens=request.add_special_tokens)
+    return Prompt(ids, "messages", opens_reasoning=reasoning.starts_inside(text))
 
 
 def completion(request: CompletionRequest, text_model: TextModel, capacity: int) -> list[Prompt]:

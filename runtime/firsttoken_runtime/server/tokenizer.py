@@ -19,6 +19,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from firsttoken_runtime.model import checkpoint, errors
+from firsttoken_runtime.server import sentencepiece
 from firsttoken_runtime.server.token_text import TokenText
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,8 @@ def _built_by_the_library() -> Iterator[None]:
     """Maps what the tokenizers library says of damaged input, for which it has only Exception itself."""
     try:
         yield
+    except errors.ModelError:
+        raise
     except Exception as error:
         raise errors.ModelUnreadable(f"the tokenizer is damaged: {error}") from error
 
@@ -136,18 +139,53 @@ def _built_by_the_library() -> Iterator[None]:
 def from_metadata(metadata: Metadata) -> TextModel:
     """From the key-value pairs of a .gguf file."""
     kind = metadata.get("tokenizer.ggml.model")
-    if kind != "gpt2":
+    tokens: list[str] = metadata.get("tokenizer.ggml.tokens", [])
+    types: list[int] = metadata.get("tokenizer.ggml.token_type", [])
+    if kind == "gpt2":
+        tokenizer = _byte_level(metadata, tokens)
+        starts_with_bos = metadata.get("tokenizer.ggml.pre") in LLAMA_3
+    elif kind == "llama":
+        with _built_by_the_library():
+            tokenizer = sentencepiece.build(
+                tokens,
+                metadata.get("tokenizer.ggml.scores", []),
+                types,
+                adds_space_prefix=bool(metadata.get("tokenizer.ggml.add_space_prefix", True)),
+            )
+        starts_with_bos = True
+    else:
         raise errors.Unsupported(
             f"tokenizer kind {kind!r} in a .gguf file is not built; serve the folder with tokenizer.json"
         )
+    by_type: dict[int, list[str]] = {CONTROL: [], USER_DEFINED: []}
+    for token, token_type in zip(tokens, types, strict=False):
+        if token_type == sentencepiece.UNKNOWN and kind == "llama":
+            by_type[CONTROL].append(token)
+        elif token_type in by_type:
+            by_type[token_type].append(token)
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in by_type[CONTROL]])
+    tokenizer.add_tokens([AddedToken(t, normalized=False) for t in by_type[USER_DEFINED]])
+    special = {
+        name: tokens[metadata.get(key)]
+        for name, key in SPECIAL_TOKENS.items()
+        if metadata.get(key, len(tokens)) < len(tokens)
+    }
+    if metadata.get("tokenizer.ggml.add_bos_token", starts_with_bos) and "bos_token" in special:
+        bos = special["bos_token"]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", special_tokens=[(bos, metadata.get("tokenizer.ggml.bos_token_id"))]
+        )
+    return TextModel(tokenizer, metadata.get("tokenizer.chat_template"), special)
+
+
+def _byte_level(metadata: Metadata, tokens: list[str]) -> tokenizers.Tokenizer:
+    """GPT-2's kind, without special tokens."""
     split = metadata.get("tokenizer.ggml.pre", "gpt-2")
     if split not in SPLITS:
         raise errors.Unsupported(
             f"tokenizer split {split!r} in a .gguf file is not built (built: {', '.join(SPLITS)}); "
             "serve the folder with tokenizer.json"
         )
-    tokens: list[str] = metadata.get("tokenizer.ggml.tokens", [])
-    types: list[int] = metadata.get("tokenizer.ggml.token_type", [])
     merges = [tuple(merge.split(" ", 1)) for merge in metadata.get("tokenizer.ggml.merges", [])]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     with _built_by_the_library():
@@ -157,23 +195,7 @@ def from_metadata(metadata: Metadata) -> TextModel:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = SPLITS[split]()
     tokenizer.decoder = decoders.ByteLevel()
-    by_type: dict[int, list[str]] = {CONTROL: [], USER_DEFINED: []}
-    for token, token_type in zip(tokens, types, strict=False):
-        if token_type in by_type:
-            by_type[token_type].append(token)
-    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in by_type[CONTROL]])
-    tokenizer.add_tokens([AddedToken(t, normalized=False) for t in by_type[USER_DEFINED]])
-    special = {
-        name: tokens[metadata.get(key)]
-        for name, key in SPECIAL_TOKENS.items()
-        if metadata.get(key, len(tokens)) < len(tokens)
-    }
-    if metadata.get("tokenizer.ggml.add_bos_token", split in LLAMA_3) and "bos_token" in special:
-        bos = special["bos_token"]
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A", special_tokens=[(bos, metadata.get("tokenizer.ggml.bos_token_id"))]
-        )
-    return TextModel(tokenizer, metadata.get("tokenizer.chat_template"), special)
+    return tokenizer
 
 
 def from_folder(folder: Path) -> TextModel:

@@ -1,0 +1,101 @@
+"""The text of a chat's answer as pieces of its message: content, reasoning, calls of tools.
+
+What a model writes depends on its chat template, and so do the parsers that are put in a row here; a model
+that neither thinks aloud nor is given tools has plain text, which costs nothing.
+"""
+
+import tokenizers
+
+from firsttoken_runtime.server import reasoning, tool_calls
+from firsttoken_runtime.server.choice import Json, Shaper, TextShaper
+from firsttoken_runtime.server.openai_models import ChatRequest
+from firsttoken_runtime.server.parts import Arguments, CallStart, Content, Part, Reasoning
+from firsttoken_runtime.server.tokenizer import TextModel
+
+
+def shaper(request: ChatRequest, text_model: TextModel, *, starts_inside_reasoning: bool) -> Shaper:
+    template = text_model.chat_template or ""
+    thinks = reasoning.is_used_by(template) and not request.continue_final_message
+    tool_format = tool_calls.format_of(template) if request.may_call_tools else None
+    if not thinks and tool_format is None:
+        return TextShaper("content")
+    names = frozenset(tool.function.name for tool in request.tools)
+    return MessageShaper(
+        reasoning.ReasoningParser(starts_inside=starts_inside_reasoning) if thinks else None,
+        None if tool_format is None else tool_calls.ToolCallParser(tool_format, names),
+        most_calls=None if request.parallel_tool_calls else 1,
+    )
+
+
+def shows_special_tokens(request: ChatRequest, text_model: TextModel) -> bool:
+    """Whether calls of tools begin with a token that the detokenizer would otherwise leave out."""
+    if not request.may_call_tools:
+        return False
+    tool_format = tool_calls.format_of(text_model.chat_template or "")
+    return tool_format is not None and _is_special(text_model.tokenizer, tool_calls.OPEN[tool_format])
+
+
+def _is_special(tokenizer: tokenizers.Tokenizer, token: str) -> bool:
+    return any(
+        added.content == token and added.special for added in tokenizer.get_added_tokens_decoder().values()
+    )
+
+
+class MessageShaper:
+    """`most_calls`: what follows so many calls of tools is left out; None = nothing is."""
+
+    empty: Json = {"content": ""}  # noqa: RUF012
+
+    def __init__(
+        self,
+        thoughts: reasoning.ReasoningParser | None,
+        calls: tool_calls.ToolCallParser | None,
+        *,
+        most_calls: int | None = None,
+    ) -> None:
+        self._thoughts = thoughts
+        self._calls = calls
+        self._most_calls = most_calls
+
+    @property
+    def has_called_tools(self) -> bool:
+        return self._calls is not None and self._calls.has_called_tools
+
+    def feed(self, text: str) -> list[Json]:
+        parts: list[Part] = [Content(text)] if self._thoughts is None else self._thoughts.feed(text)
+        return self._deltas(self._with_calls(parts))
+
+    def flush(self) -> list[Json]:
+        parts = self._with_calls([] if self._thoughts is None else self._thoughts.flush())
+        if self._calls is not None:
+            parts += self._calls.flush()
+        return self._deltas(parts)
+
+    def _with_calls(self, parts: list[Part]) -> list[Part]:
+        if self._calls is None:
+            return parts
+        found: list[Part] = []
+        for part in parts:
+            found += self._calls.feed(part.text) if isinstance(part, Content) else [part]
+        return found
+
+    def _deltas(self, parts: list[Part]) -> list[Json]:
+        return [_delta(part) for part in parts if self._is_wanted(part)]
+
+    def _is_wanted(self, part: Part) -> bool:
+        if self._most_calls is None or not isinstance(part, CallStart | Arguments):
+            return True
+        return part.index < self._most_calls
+
+
+def _delta(part: Part) -> Json:
+    match part:
+        case Content(text):
+            return {"content": text}
+        case Reasoning(text):
+            return {"reasoning_content": text}
+        case CallStart(index, name, call_id):
+            function = {"name": name, "arguments": ""}
+            return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
+        case Arguments(index, text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
