@@ -7,9 +7,10 @@ the time was up, 2 wrong input.
 
 import asyncio
 import os
-from collections.abc import Collection
+import signal
+from collections.abc import Collection, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -18,6 +19,8 @@ from firsttoken_runtime.bench import options
 
 if TYPE_CHECKING:
     from firsttoken_runtime.bench import conduct, result
+
+T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Measure the engine under load.")
 
@@ -80,7 +83,7 @@ def table(
         notes.append(f"closed loop: {count} requests, {clients} clients")
     minutes = time_limit if time_limit is not None else chosen.time_limit_s / 60
     wish = options.wish(source, out, repeats, seed, minutes, threads, dtype, device)
-    _finish(asyncio.run(conduct.run(steps.build(chosen, lane, notes), wish)))
+    _finish(_run(conduct.run(steps.build(chosen, lane, notes), wish)))
 
 
 @app.command()
@@ -100,7 +103,7 @@ def priority(
     from firsttoken_runtime.bench import conduct, scenarios
 
     wish = options.wish(source, out, repeats, seed, time_limit, threads, dtype, device)
-    _finish(asyncio.run(conduct.run(scenarios.priority(seed, requests, concurrency), wish)))
+    _finish(_run(conduct.run(scenarios.priority(seed, requests, concurrency), wish)))
 
 
 @app.command()
@@ -121,7 +124,7 @@ def chunked(
     from firsttoken_runtime.bench import conduct, scenarios
 
     wish = options.wish(source, out, repeats, seed, time_limit, threads, dtype, device)
-    _finish(asyncio.run(conduct.run(scenarios.chunked(seed, requests, concurrency, chunk_tokens), wish)))
+    _finish(_run(conduct.run(scenarios.chunked(seed, requests, concurrency, chunk_tokens), wish)))
 
 
 @app.command()
@@ -141,7 +144,7 @@ def length(
     from firsttoken_runtime.bench import conduct, scenarios
 
     wish = options.wish(source, out, repeats, seed, time_limit, threads, dtype, device)
-    _finish(asyncio.run(conduct.run(scenarios.length(seed, requests, concurrency), wish)))
+    _finish(_run(conduct.run(scenarios.length(seed, requests, concurrency), wish)))
 
 
 @app.command()
@@ -175,7 +178,7 @@ def tpot(
         return await conductor.run(scenarios.tpot(seed, requests, objective_s))
 
     needs = scenarios.tpot(seed, requests).server
-    _finish(asyncio.run(conduct.with_server("tpot", needs, wish, run)))
+    _finish(_run(conduct.with_server("tpot", needs, wish, run)))
 
 
 @app.command()
@@ -219,8 +222,23 @@ def peers(
         client_core=client_core,
         vllm_python=vllm_python,
     )
-    done = asyncio.run(peers_run.run(wish))
+    done = _run(peers_run.run(wish))
     _exit([f"{done.errors} requests failed"] if done.errors else [])
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Runs it to its end. SIGTERM cancels it, as Ctrl-C does, so that the servers are ended too."""
+
+    async def cancellable() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work
+
+    try:
+        return asyncio.run(cancellable())
+    except asyncio.CancelledError as error:
+        raise typer.Exit(128 + signal.SIGTERM) from error
 
 
 def _finish(done: "result.Result") -> None:
