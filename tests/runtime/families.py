@@ -180,13 +180,20 @@ def cache(config: architecture.ModelConfig, dtype: torch.dtype = torch.float32) 
     return torch.full(shape, float("nan"), dtype=dtype)
 
 
-def logits(model: decoder.Decoder, ids: Sequence[int], cuts: Sequence[int]) -> torch.Tensor:
-    """Of every position, computed in chunks that end at `cuts`; single tokens as decodes.  -> [T, V]."""
-    kv = cache(model.config, model.dtype)
-    table = list(range(39, 39 - -(-len(ids) // BLOCK_SIZE), -1))  # not in order of memory
-    rows = []
-    first = 0
-    for last in cuts:
+class Run:
+    """One sequence over a cache of its own."""
+
+    def __init__(self, model: decoder.Decoder, ids: Sequence[int]) -> None:
+        self.model = model
+        self.ids = list(ids)
+        self.cache = cache(model.config, model.dtype)
+        self.computed = 0
+
+    def to(self, last: int) -> torch.Tensor:
+        """Logits of the tokens up to `last` not computed yet; a single one is a decode.  -> [T, V]."""
+        first = self.computed
+        self.computed = last
+        table = list(range(39, 39 - -(-last // BLOCK_SIZE), -1))  # not in order of memory
         is_decode = last - first == 1 and first > 0
         plan = attention.plan(
             torch.tensor([table], dtype=torch.int64)[: int(is_decode)],
@@ -194,16 +201,28 @@ def logits(model: decoder.Decoder, ids: Sequence[int], cuts: Sequence[int]) -> t
             [] if is_decode else [attention.Prefill(table, last - first, last)],
             BLOCK_SIZE,
             torch.device("cpu"),
-            windows=model.config.windows,
+            windows=self.model.config.windows,
         )
         step = decoder.StepInput(
-            token_ids=torch.tensor(ids[first:last]),
+            token_ids=torch.tensor(self.ids[first:last]),
             positions=torch.arange(first, last),
             slots=plan.own_slots,
             attention_plan=plan,
             logit_rows=torch.arange(last - first),
         )
         with torch.inference_mode():
-            rows.append(model(step, kv))
-        first = last
-    return torch.cat(rows)
+            return self.model(step, self.cache)
+
+
+def logits(model: decoder.Decoder, ids: Sequence[int], cuts: Sequence[int]) -> torch.Tensor:
+    """Of every position, computed in chunks that end at `cuts`.  -> [T, V]."""
+    run = Run(model, ids)
+    return torch.cat([run.to(cut) for cut in cuts])
+
+
+def greedy(model: decoder.Decoder, ids: Sequence[int], num_tokens: int) -> list[int]:
+    """The likeliest tokens after `ids`."""
+    run = Run(model, ids)
+    for _ in range(num_tokens):
+        run.ids.append(int(run.to(len(run.ids))[-1].argmax()))
+    return run.ids[len(ids) :]

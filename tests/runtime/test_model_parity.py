@@ -2,7 +2,6 @@
 
 import importlib
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,10 @@ import pytest
 import torch
 
 from firsttoken_runtime import core
-from firsttoken_runtime.engine import runner
 from firsttoken_runtime.engine.local import LocalEngine
 from firsttoken_runtime.model import checkpoint, gguf_file
-from firsttoken_runtime.scheduler.sequence import ScheduledStep, Sequence, Work
 from firsttoken_runtime.server import tokenizer
+from runtime import families
 
 pytestmark = pytest.mark.model
 
@@ -88,7 +86,7 @@ def test_logits_differ_by_at_most_2e_5_of_the_largest(ours: LocalEngine, theirs:
     ids = random.Random(length).choices(range(17, 49152), k=length)
     with torch.inference_mode():
         expected = theirs(torch.tensor([ids])).logits[0]
-    actual = all_logits(ours, ids)
+    actual = families.logits(ours.engine.runner.model, ids, sorted({min(length, 300), length}))
     largest = expected.abs().max()
     difference = (actual - expected).abs().max()
     print(f"{length} tokens: largest logit {largest:.2f}, largest difference {difference:.2e}")
@@ -104,23 +102,6 @@ def test_greedy_tokens_of_20_prompts_equal(ours: LocalEngine, theirs: Any, packa
     for prompt, output in zip(prompts, outputs, strict=True):
         assert greedy_after(theirs, prompt, output) == output
     ours.loop.scheduler.check_integrity()
-
-
-def all_logits(engine: LocalEngine, ids: list[int]) -> torch.Tensor:
-    """Logits of every position, in two chunks when the prompt is long.  -> [T, V]."""
-    sequence = Sequence(1, ids, core.SamplingParams(max_tokens=1), 0.0)
-    sequence.block_table = list(range(40, 40 - -(-len(ids) // 16), -1))  # not in order of memory
-    rows = []
-    cut = min(len(ids), 300)
-    for first, last in ((0, cut), (cut, len(ids))):
-        if first == last:
-            continue
-        step = ScheduledStep(1, prefills=(Work(sequence, first, last - first, samples=True),))
-        step_input = runner.step_input(step, 16, torch.device("cpu"))
-        step_input = replace(step_input, logit_rows=torch.arange(last - first))
-        with torch.inference_mode():
-            rows.append(engine.engine.runner.model(step_input, engine.engine.runner.cache))
-    return torch.cat(rows)
 
 
 def greedy_after(model: Any, ids: list[int], output: list[int]) -> list[int]:
