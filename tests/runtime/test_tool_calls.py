@@ -58,7 +58,7 @@ def _read(tool_format: Format, pieces: list[str]) -> tuple[str, list[tuple[str, 
         ),
         (
             HERMES,
-            '<tool_call>{"id": 7, "type": "x", "name": "f", "arguments": "{\\"x\\": \\"é\\u00e9\\"}"}</tool_call>',
+            '<tool_call>{"id": 7, "name": "f", "arguments": "{\\"x\\": \\"é\\u00e9\\"}"}</tool_call>',
             "",
             [("f", '{"x": "éé"}')],
         ),
@@ -104,7 +104,7 @@ def test_whole_and_by_characters(tool_format, text, content, calls):
 
 _TOKENS = st.sampled_from(
     ["<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[", "]", ",", ";", " ", "\n", "<", "a"]
-    + [F, P, F[:-3], '{"name": "f", ', '"arguments": ', "{", "}", '"', "\\", "null", "é", ": 1"]
+    + ['{"name": "f", ', '"arguments": ', "{", "}", '"', "\\", "null", "é", ": 1", F, P, F[:-3]]  # noqa: RUF005
 )
 
 

@@ -13,7 +13,7 @@ _CLOSING = {"{": "}", "[": "]"}
 _LONGEST_NAME = 256
 
 
-class Malformed(ValueError):
+class MalformedError(ValueError):
     """This is not a call."""
 
 
@@ -35,7 +35,7 @@ class ValueReader:
     def feed(self, char: str) -> bool:
         """Whether `char` belongs to the value (a number ends before the next character).
 
-        Raises Malformed.
+        Raises MalformedError.
         """
         if self._in_string:
             self._string(char)
@@ -48,11 +48,11 @@ class ValueReader:
         elif self._open:
             if char in "]}":
                 if self._open.pop() != char:
-                    raise Malformed
+                    raise MalformedError
                 self.is_done = not self._open
         elif char in _SPACE + ",}]:":
             if not self.has_begun:
-                raise Malformed
+                raise MalformedError
             self.is_done = True
             return False
         self.has_begun = True
@@ -61,7 +61,7 @@ class ValueReader:
 
     def _check_start(self) -> None:
         if self.has_begun and not self._open:
-            raise Malformed
+            raise MalformedError
 
     def _string(self, char: str) -> None:
         if self._is_escaped:
@@ -94,7 +94,7 @@ class CallReader:
         return "".join(self._raw)
 
     def feed(self, char: str) -> str:
-        """The next piece of the arguments, often empty. Raises Malformed, then `char` is not in `raw`."""
+        """The next piece of the arguments, often empty. Raises MalformedError, then `char` is not in `raw`."""
         assert not self.is_done
         piece = self._feed(char)
         self._raw.append(char)
@@ -127,7 +127,7 @@ class CallReader:
         elif self._state == "after" and char == "}" and self.name is not None:
             self.is_done = True
         else:
-            raise Malformed
+            raise MalformedError
 
     def _in_value(self, char: str) -> str:
         if not self._value.has_begun:
@@ -145,10 +145,10 @@ class CallReader:
 
     def _check_kind(self, char: str) -> None:
         if self._key in NAME_KEYS and (char != '"' or self._name is not None):
-            raise Malformed
+            raise MalformedError
         if self._key in ARGUMENT_KEYS:
             if char not in '{"' or self._has_arguments:
-                raise Malformed
+                raise MalformedError
             self._has_arguments = True
             self._is_text = char == '"'
 
@@ -163,7 +163,7 @@ class CallReader:
         if self._key in NAME_KEYS:
             self._name = _string(self._value.text)
             if not 0 < len(self._name) <= _LONGEST_NAME:
-                raise Malformed
+                raise MalformedError
         elif self._key in ARGUMENT_KEYS and self._is_text:
             self._pending += _string(self._value.text)
         return self._release()
@@ -180,7 +180,7 @@ def _string(text: str) -> str:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise Malformed from error
+        raise MalformedError from error
     if not isinstance(value, str):
-        raise Malformed
+        raise MalformedError
     return value

@@ -6,16 +6,26 @@ invented format would answer, but badly. The dialect is the one transformers ren
 """
 
 import json
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from firsttoken_api import errors
 
+# A template loops over what a request holds, at worst over pairs of it.
+MAX_CHARS = 16 * 2**20
+TIME_LIMIT_S = 5.0
+
 RESERVED_ARGUMENTS = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+
+
+_REFUSALS = (jinja2.TemplateError, TypeError, ValueError, LookupError, OverflowError, RecursionError)
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None) -> str:
@@ -33,7 +43,9 @@ def _strftime_now(pattern: str) -> str:
 class ChatTemplate:
     """A compiled template. Raises jinja2.TemplateError if the source cannot be compiled."""
 
-    def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
+    def __init__(
+        self, source: str, special_tokens: dict[str, str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
         )
@@ -42,6 +54,10 @@ class ChatTemplate:
         environment.globals["strftime_now"] = _strftime_now
         self._template = environment.from_string(source)
         self._special_tokens = special_tokens
+        self._clock = clock
+        self.source = source
+        self.knows_tools = "tools" in jinja2.meta.find_undeclared_variables(environment.parse(source))
+        """Else a request's tools would be dropped without a word."""
 
     def render(
         self,
@@ -59,10 +75,24 @@ class ChatTemplate:
             )
         context = self._special_tokens | arguments
         try:
-            return self._template.render(
-                context, messages=messages, tools=tools, add_generation_prompt=add_generation_prompt
+            return self._join(
+                self._template.generate(
+                    context, messages=messages, tools=tools, add_generation_prompt=add_generation_prompt
+                )
             )
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError, OverflowError) as error:
+        except _REFUSALS as error:
             raise errors.BadRequestError(
                 f"the model's chat template refused these messages: {error}", param="messages"
             ) from error
+
+    def _join(self, pieces: Iterator[str]) -> str:
+        """Raises jinja2.TemplateError when there is no end to them."""
+        text, length, deadline_s = [], 0, self._clock() + TIME_LIMIT_S
+        for piece in pieces:
+            text.append(piece)
+            length += len(piece)
+            if length > MAX_CHARS:
+                raise jinja2.TemplateError(f"they become more than {MAX_CHARS} characters")
+            if self._clock() > deadline_s:
+                raise jinja2.TemplateError(f"it took more than {TIME_LIMIT_S:g} s")
+        return "".join(text)

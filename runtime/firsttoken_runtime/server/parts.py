@@ -5,7 +5,7 @@ Parsers turn the growing text of a model into these; the pieces joined do not de
 
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,23 @@ Part = Content | Reasoning | CallStart | Arguments
 
 
 def joined(parts: Iterable[Part]) -> Iterator[Part]:
-    """Neighbours of one kind as one part; empty ones are gone."""
+    """Neighbours of one kind as one part."""
     last: Part | None = None
     for part in parts:
-        if not isinstance(part, CallStart) and not part.text:
-            continue
-        if last is not None and _is_same_text(last, part):
-            last = replace(last, text=last.text + part.text)  # type: ignore[union-attr, call-arg]
-            continue
-        if last is not None:
+        both = None if last is None else _merged(last, part)
+        if last is not None and both is None:
             yield last
-        last = part
+        last = both or part
     if last is not None:
         yield last
 
 
-def _is_same_text(last: Part, part: Part) -> bool:
-    if isinstance(last, Arguments) and isinstance(part, Arguments):
-        return last.index == part.index
-    return type(last) is type(part) and not isinstance(part, CallStart)
+def _merged(last: Part, part: Part) -> Part | None:
+    match last, part:
+        case Content(), Content():
+            return Content(last.text + part.text)
+        case Reasoning(), Reasoning():
+            return Reasoning(last.text + part.text)
+        case Arguments(), Arguments() if last.index == part.index:
+            return Arguments(last.index, last.text + part.text)
+    return None

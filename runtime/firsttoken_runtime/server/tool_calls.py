@@ -7,7 +7,7 @@ turns out not to be a call is content, nothing is lost, and text inside a call i
 
 from enum import Enum
 
-from firsttoken_runtime.server.call_reader import CallReader, Malformed
+from firsttoken_runtime.server.call_reader import CallReader, MalformedError
 from firsttoken_runtime.server.marker import held_back
 from firsttoken_runtime.server.parts import Arguments, CallStart, Content, Part, joined
 
@@ -159,7 +159,7 @@ class ToolCallParser:
         was_certain = reader.name is not None
         try:
             piece = reader.feed(char)
-        except Malformed:
+        except MalformedError:
             self._give_up(reader)
             if was_certain:
                 self._state = "broken"
@@ -195,11 +195,13 @@ class ToolCallParser:
         """The rest of a reported call whose arguments are not JSON: theirs, up to the closing marker."""
         self._held += char
         if self._close and self._held.endswith(self._close):
-            self._parts.append(Arguments(self._num_calls - 1, self._held[: -len(self._close)]))
+            if rest := self._held[: -len(self._close)]:
+                self._parts.append(Arguments(self._num_calls - 1, rest))
             self._state, self._held = "text", ""
             return
         keep = held_back(self._held, (self._close,)) if self._close else 0
-        self._parts.append(Arguments(self._num_calls - 1, self._held[: len(self._held) - keep]))
+        if shown := self._held[: len(self._held) - keep]:
+            self._parts.append(Arguments(self._num_calls - 1, shown))
         self._held = self._held[len(self._held) - keep :]
 
     def _between(self, char: str) -> None:

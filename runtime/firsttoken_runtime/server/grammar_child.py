@@ -1,0 +1,51 @@
+"""The process that tries a grammar before the engine gets it: `python -m …grammar_child`, JSON lines.
+
+The first line is the tokenizer, every further one a list of grammars; each is answered by one line. The
+library may recurse too deep, take memory without end or not return: here that costs this process only.
+"""
+
+import json
+import resource
+import sys
+import threading
+
+from firsttoken_runtime import guidance
+
+MEMORY_BYTES = 2 * 2**30
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.stack_size(guidance.STACK_BYTES)
+    thread = threading.Thread(target=_serve)
+    thread.start()
+    thread.join()
+
+
+def _serve() -> None:
+    first = json.loads(sys.stdin.buffer.readline())
+    try:
+        tokenizer = guidance.load_tokenizer(first["tokenizer"], first["vocabulary_size"], first["eos"])
+    except guidance.GrammarError as error:
+        _answer(str(error))
+        return
+    _answer("")
+    for line in sys.stdin.buffer:
+        index, problem = -1, ""
+        for index, grammar in enumerate(json.loads(line)):
+            try:
+                guidance.compile_grammar(tokenizer, grammar)
+            except guidance.GrammarError as error:
+                problem = str(error)
+                break
+        _answer(problem, index)
+
+
+def _answer(problem: str, index: int = 0) -> None:
+    sys.stdout.write(json.dumps({"problem": problem, "index": index}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
