@@ -12,6 +12,17 @@ from firsttoken_runtime.scheduler.sequence import Sequence
 from firsttoken_runtime.scheduler.step import Draft
 
 
+def admit_batch(roster: Roster) -> None:
+    """Static batching: fill the empty engine with all that fit."""
+    limits, memory = roster.limits, roster.memory
+    while len(roster.running) < limits.max_num_seqs and roster.waiting:
+        (first,) = roster.waiting.first(1)
+        watermark = limits.watermark_blocks(memory.pool.num_blocks, len(roster.running))
+        if memory.needed_blocks(first, limits) + watermark > memory.available_blocks:
+            break
+        roster.admit(first)
+
+
 class Prefills:
     """Keeps, from step to step, whose turn it is and what preemption may still cost."""
 
@@ -36,9 +47,8 @@ class Prefills:
             turn, in_line = overdue, []
         if turn is not None:
             in_line = [turn, *(sequence for sequence in in_line if sequence is not turn)]
-        _Visit(draft, roster, self._budget(draft, roster, now), num_in_line, turn, self.credit, now).run(
-            in_line
-        )
+        budget_tokens = self._budget(draft, roster, now)
+        _Visit(draft, roster, budget_tokens, num_in_line, turn, self.credit, now).run(in_line)
         if overdue is not None:
             served = overdue.sequence_id in draft.prefills
             self._turns.note(has_prefills=bool(draft.prefills), is_served=served)

@@ -22,10 +22,9 @@ from collections.abc import Mapping, Set
 
 from firsttoken_runtime import core
 from firsttoken_runtime.cache import blocks
-from firsttoken_runtime.scheduler import admission, preemption, statistics
+from firsttoken_runtime.scheduler import admission, decodes, prefills, statistics
 from firsttoken_runtime.scheduler import classes as request_classes
 from firsttoken_runtime.scheduler import limits as scheduler_limits
-from firsttoken_runtime.scheduler.prefills import Prefills
 from firsttoken_runtime.scheduler.roster import Roster
 from firsttoken_runtime.scheduler.sequence import Sequence
 from firsttoken_runtime.scheduler.step import Committed, Draft, ScheduledStep
@@ -45,7 +44,7 @@ class Scheduler:
         classes: request_classes.ClassTable = request_classes.ONE_CLASS,
     ) -> None:
         self._roster = Roster(limits, pool, classes)
-        self._prefills = Prefills(limits)
+        self._prefills = prefills.Prefills(limits)
         self._step_number = 0
         self._now = 0.0
 
@@ -107,7 +106,7 @@ class Scheduler:
         if pool is not None:
             self._roster.replace_pool(pool, self._now)
         self._roster.reorder(limits, self.classes if classes is None else classes)
-        self._prefills = Prefills(limits)
+        self._prefills = prefills.Prefills(limits)
 
     def schedule(self, now: float) -> ScheduledStep:
         """Decide the next step; its tokens count as computed only at `commit`. `now`: monotonic clock."""
@@ -116,8 +115,8 @@ class Scheduler:
         self._roster.record.note_scheduled(now)
         draft = Draft(self._step_number, self.limits.step_budget_tokens)
         if not self.limits.continuous_batching and not self._roster.running:
-            self._admit_batch()
-        self._add_decodes(draft)
+            prefills.admit_batch(self._roster)
+        decodes.add(draft, self._roster, now)
         self._prefills.add(draft, self._roster, now)
         return draft.finished()
 
@@ -160,40 +159,6 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Assert that blocks and sequences account for each other; when idle every block is free."""
         self._roster.check_integrity()
-
-    def _admit_batch(self) -> None:
-        """Static batching: fill the empty engine with all that fit."""
-        roster = self._roster
-        while len(roster.running) < self.limits.max_num_seqs and roster.waiting:
-            (waiting,) = roster.waiting.first(1)
-            watermark = self.limits.watermark_blocks(self.pool.num_blocks, len(roster.running))
-            needed = roster.memory.needed_blocks(waiting, self.limits)
-            if needed + watermark > roster.memory.available_blocks:
-                break
-            roster.admit(waiting)
-
-    def _add_decodes(self, draft: Draft) -> None:
-        """A token for each that decodes."""
-        roster, block_size = self._roster, self.pool.block_size_tokens
-        for sequence in tuple(roster.running.decoding):
-            if draft.preempted and sequence not in roster.running:
-                continue
-            num_tokens = len(sequence.token_ids)
-            if num_tokens > len(sequence.block_table) * block_size:
-                self._make_room(sequence, draft)
-                if sequence not in roster.running:
-                    continue
-                roster.memory.grow(sequence, num_tokens)
-            draft.add_decode(sequence)
-
-    def _make_room(self, sequence: Sequence, draft: Draft) -> None:
-        """See that the block for the newest token can be had. The victims may include the sequence itself."""
-        roster = self._roster
-        while sequence in roster.running and not roster.memory.can_grow(sequence, sequence.num_tokens):
-            victim = next(one for one in roster.running.last_first() if preemption.can_be_victim(one))
-            assert victim.sequence_id not in draft.decodes, "decodes are visited in the reverse order"
-            draft.withdraw(victim)
-            roster.preempt(victim, self._now)
 
     def _take(self, sequence: Sequence, token_id: int, now: float) -> core.Token:
         """A new token of a sequence whose known tokens are all computed."""
