@@ -201,3 +201,24 @@ def test_what_is_refused_names_its_parameter(changes, param):
 )
 def test_repetitions_inside_repetitions(pattern, largest):
     assert repetitions(pattern) == largest
+
+
+def test_the_format_of_a_model_and_its_special_markers():
+    tokenizer = text_model().tokenizer
+    tokenizer.add_special_tokens(["[TOOL_CALLS]"])
+    found = structured.tool_format("{{ tools }}[TOOL_CALLS]", knows_tools=True, tokenizer=tokenizer)
+    assert found == ToolFormat(Format.MISTRAL, {"[TOOL_CALLS]": tokenizer.token_to_id("[TOOL_CALLS]")})
+    assert structured.tool_format("<tool_call>", knows_tools=True, tokenizer=tokenizer) == HERMES
+
+
+@pytest.mark.parametrize(
+    ("template", "knows_tools", "says"),
+    [
+        ("<tool_call>", False, "does not mention tools"),
+        ("{{ tools }}", True, "none of hermes, llama, mistral"),
+    ],
+)
+def test_a_model_that_cannot_call_tools_says_so(template, knows_tools, says):
+    with pytest.raises(BadRequestError, match=says) as caught:
+        structured.tool_format(template, knows_tools=knows_tools, tokenizer=TOKENIZER)
+    assert caught.value.param == "tools"

@@ -102,10 +102,10 @@ def test_whole_and_by_characters(tool_format, text, content, calls):
     assert _read(tool_format, list(text)) == (content, calls)
 
 
-_TOKENS = st.sampled_from(
-    ["<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[", "]", ",", ";", " ", "\n", "<", "a"]
-    + ['{"name": "f", ', '"arguments": ', "{", "}", '"', "\\", "null", "é", ": 1", F, P, F[:-3]]  # noqa: RUF005
-)
+_MARKERS = ["<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]"]
+_SIGNS = ["[", "]", ",", ";", " ", "\n", "<", "a", "{", "}", '"', "\\", "null", "é", ": 1"]
+_CALLS = [F, P, F[:-3], '{"name": "f", ', '"arguments": ']
+_TOKENS = st.sampled_from(_MARKERS + _SIGNS + _CALLS)
 
 
 @given(

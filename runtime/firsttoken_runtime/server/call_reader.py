@@ -94,7 +94,7 @@ class CallReader:
         return "".join(self._raw)
 
     def feed(self, char: str) -> str:
-        """The next piece of the arguments, often empty. Raises MalformedError, then `char` is not in `raw`."""
+        """The next piece of the arguments, often empty. A `char` that raises MalformedError is not read."""
         assert not self.is_done
         piece = self._feed(char)
         self._raw.append(char)

@@ -90,7 +90,7 @@ class GrammarCheck:
             if problem:
                 await self.close()
                 return problem
-        problem = await self._ask([grammar], self._limit_s)
+        problem = await self._ask(grammar, self._limit_s)
         if self._child is None:
             log.warning("a grammar was refused: the process that tried it was %s", problem)
             return f"it is too complex ({problem})"
@@ -129,5 +129,5 @@ class GrammarCheck:
                 await self.close()
         if not line:
             return why
-        problem: str = json.loads(line)["problem"]
+        problem: str = json.loads(line)
         return problem

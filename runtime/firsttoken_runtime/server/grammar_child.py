@@ -1,6 +1,6 @@
 """The process that tries a grammar before the engine gets it: `python -m …grammar_child`, JSON lines.
 
-The first line is the tokenizer, every further one a list of grammars; each is answered by one line. The
+The first line is the tokenizer, every further one a grammar; each is answered by what is wrong with it. The
 library may recurse too deep, take memory without end or not return: here that costs this process only.
 """
 
@@ -8,6 +8,8 @@ import json
 import resource
 import sys
 import threading
+
+import llguidance
 
 from firsttoken_runtime import guidance
 
@@ -32,18 +34,19 @@ def _serve() -> None:
         return
     _answer("")
     for line in sys.stdin.buffer:
-        index, problem = -1, ""
-        for index, grammar in enumerate(json.loads(line)):
-            try:
-                guidance.compile_grammar(tokenizer, grammar)
-            except guidance.GrammarError as error:
-                problem = str(error)
-                break
-        _answer(problem, index)
+        _answer(_problem(tokenizer, json.loads(line)))
 
 
-def _answer(problem: str, index: int = 0) -> None:
-    sys.stdout.write(json.dumps({"problem": problem, "index": index}) + "\n")
+def _problem(tokenizer: llguidance.LLTokenizer, grammar: str) -> str:
+    try:
+        guidance.compile_grammar(tokenizer, grammar)
+    except guidance.GrammarError as error:
+        return str(error)
+    return ""
+
+
+def _answer(problem: str) -> None:
+    sys.stdout.write(json.dumps(problem) + "\n")
     sys.stdout.flush()
 
 

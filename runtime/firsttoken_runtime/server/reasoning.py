@@ -5,7 +5,7 @@ in `<think>`), the answer starts inside it. A block that is never closed stays r
 """
 
 from firsttoken_runtime.server.marker import held_back
-from firsttoken_runtime.server.parts import Content, Reasoning
+from firsttoken_runtime.server.parts import Content, Part, Reasoning
 
 OPEN, CLOSE = "<think>", "</think>"
 
@@ -26,7 +26,7 @@ class ReasoningParser:
         self._state = "inside" if starts_inside else "before"
         self._held = ""
 
-    def feed(self, text: str) -> list[Content | Reasoning]:
+    def feed(self, text: str) -> list[Part]:
         self._held += text
         parts: list[Content | Reasoning] = []
         if self._state == "before":
@@ -47,9 +47,9 @@ class ReasoningParser:
         if self._state == "after":
             parts.append(Content(self._held))
             self._held = ""
-        return [part for part in parts if part.text]
+        return [*(part for part in parts if part.text)]
 
-    def flush(self) -> list[Content | Reasoning]:
+    def flush(self) -> list[Part]:
         """What is still held, at the end."""
         held, self._held = self._held, ""
         if not held:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import tokenizers
+
 from firsttoken_api import errors
 from firsttoken_runtime.server.openai_models import ChatRequest, CompletionRequest
 from firsttoken_runtime.server.openai_models.structure import (
@@ -17,7 +19,7 @@ from firsttoken_runtime.server.openai_models.structure import (
     NamedTool,
     Tool,
 )
-from firsttoken_runtime.server.tool_calls import CLOSE, OPEN, Format
+from firsttoken_runtime.server.tool_calls import CLOSE, OPEN, Format, format_of
 
 MAX_DEPTH = 64
 MAX_REFERENCES = 256
@@ -52,6 +54,25 @@ class ToolFormat:
 
 
 FREE = Constraint()
+
+
+def tool_format(template: str, *, knows_tools: bool, tokenizer: tokenizers.Tokenizer) -> ToolFormat:
+    """For a request that may call tools. Raises BadRequestError when this model cannot."""
+    kind = format_of(template)
+    if not knows_tools or kind is None:
+        why = (
+            "its chat template does not mention tools"
+            if not knows_tools
+            else f"the calls its chat template describes are none of {', '.join(one.value for one in Format)}"
+        )
+        raise errors.BadRequestError(
+            f"tools cannot be used with this model: {why}; leave them out or set tool_choice to none",
+            param="tools",
+        )
+    added = tokenizer.get_added_tokens_decoder().items()
+    markers = (OPEN[kind], CLOSE[kind])
+    ids = {token.content: number for number, token in added if token.special and token.content in markers}
+    return ToolFormat(kind, ids)
 
 
 def constraint(request: ChatRequest | CompletionRequest, tool_format: ToolFormat | None = None) -> Constraint:
