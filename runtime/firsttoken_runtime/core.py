@@ -183,8 +183,6 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Measured; 0 = not known yet."""
     tpot_p95_s: float = 0.0
     """Of the last 30 s; 0 = nothing was generated."""
-    blocks_recommended: int = 0
-    """Peak concurrency x mean sequence length / block size, as seen so far; 0 = nothing was served yet."""
     lengths_by_class: dict[str, float] = {}
     """Median output length of each class, where one is known."""
     reference_blocks: int = 0

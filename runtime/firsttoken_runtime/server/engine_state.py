@@ -43,7 +43,7 @@ def _kv(stats: core.Stats) -> KvState:
         block_size_tokens=stats.block_size_tokens,
         blocks_total=stats.blocks_total,
         blocks_used=stats.blocks_used,
-        blocks_recommended=stats.blocks_recommended,
+        blocks_recommended=stats.reference_blocks,
         live_slots=stats.live_slots,
         allocated_slots=stats.allocated_slots,
         needed_slots=stats.needed_slots,
