@@ -53,6 +53,7 @@ MODELS_FOLDER = "/models"  # the claim of pvc://<claim>/<path>, read-only
 # Request headers of clients: what kind of request it is. Sidecars pass them on.
 HEADER_CLASS = "X-Firsttoken-Class"
 HEADER_ROUTE = "X-Firsttoken-Route"
+HEADER_TIMING = "X-Firsttoken-Timing"  # `true`: the answer says where its time to the first token went
 
 # Request headers set by sidecars; stripped when a client sends them.
 HEADER_TENANT = "X-Firsttoken-Tenant"

@@ -18,4 +18,4 @@ def text_model(chat_template: str | None = TEMPLATE) -> TextModel:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in CONTROL.values()])
-    return TextModel(tokenizer, chat_template, {"eos_token": CONTROL[END]})
+    return TextModel(tokenizer, chat_template, {"eos_token": CONTROL[END]}, eos_token_ids=(END,))

@@ -14,9 +14,16 @@ import zmq
 
 from firsttoken_runtime import core
 
-END, DIE, HANG, FAIL, WAIT = range(256, 261)
-CONTROL = {END: "<|end|>", DIE: "<|die|>", HANG: "<|hang|>", FAIL: "<|fail|>", WAIT: "<|wait|>"}
-VOCABULARY_SIZE = 261
+END, DIE, HANG, FAIL, WAIT, CONSTRAINED = range(256, 262)
+CONTROL = {
+    END: "<|end|>",
+    DIE: "<|die|>",
+    HANG: "<|hang|>",
+    FAIL: "<|fail|>",
+    WAIT: "<|wait|>",
+    CONSTRAINED: "<|constrained|>",
+}
+VOCABULARY_SIZE = 262
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +171,10 @@ class _FakeEngine:
             time.sleep(3600)
         if WAIT in ids:
             time.sleep(self.script.wait_s)
-        if FAIL in ids:
+        if CONSTRAINED in ids and message.sampling.grammar:
+            asked = f"a grammar: {message.sampling.grammar}"
+            self.step([], [core.Failure(sequence_id=message.sequence_id, message=asked)])
+        elif FAIL in ids:
             self.step([], [core.Failure(sequence_id=message.sequence_id, message="NaN in the logits")])
         else:
             self.running[message.sequence_id] = _Running(message)

@@ -91,4 +91,4 @@ async def serving(
         await client.close()
         await api.close()
         await ops.close()
-        service.close()
+        await service.close()

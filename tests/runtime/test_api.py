@@ -100,7 +100,7 @@ async def test_a_stop_string_ends_the_answer_and_frees_the_engine(served: Served
         (COMPLETIONS, {"prompt": [[1], []]}, 400, "prompt[1]", None),
         (COMPLETIONS, {"prompt": ["a", "x" * 300]}, 400, "prompt[1]", "context_length_exceeded"),
         (COMPLETIONS, {"prompt": "a", "max_tokens": 0}, 400, "max_tokens", None),
-        (COMPLETIONS, {"prompt": "a", "logit_bias": {"261": 1}}, 400, "logit_bias", None),
+        (COMPLETIONS, {"prompt": "a", "logit_bias": {"262": 1}}, 400, "logit_bias", None),
         (COMPLETIONS, {"prompt": "a", "best_of": 2}, 400, "best_of", None),
         (COMPLETIONS, {}, 400, "prompt", None),
         (COMPLETIONS, [], 400, None, None),

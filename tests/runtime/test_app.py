@@ -26,7 +26,7 @@ async def test_the_write_is_only_on_the_ops_port():
     assert not reads & alone
     assert ("PUT", "/flags") in ops - together
     assert ("POST", "/v1/chat/completions") in alone & together
-    service.close()
+    await service.close()
 
 
 async def test_a_taken_port_is_said_plainly():

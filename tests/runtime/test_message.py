@@ -7,7 +7,8 @@ import openai
 import pytest
 import pytest_asyncio
 
-from firsttoken_runtime.server.message import shaper, shows_special_tokens
+from firsttoken_api.errors import BadRequestError
+from firsttoken_runtime.server.message import shaper, tool_format
 from firsttoken_runtime.server.openai_models import ChatRequest, UnknownNames, parse
 from firsttoken_runtime.server.replies import message
 from runtime import byte_text, fake_engine
@@ -128,18 +129,65 @@ async def test_an_answer_that_is_sent_back_goes_through_the_template(served: Ser
 
 async def test_a_plain_model_costs_no_parser():
     request = parse(ChatRequest, json.dumps(_body("x")).encode(), UnknownNames())
-    plain = shaper(request, byte_text.text_model(), starts_inside_reasoning=False)
+    plain = shaper(request, byte_text.text_model(), None, starts_inside_reasoning=False)
     assert plain.feed("<think>") == [{"content": "<think>"}]
     assert plain.flush() == []
     assert not plain.has_called_tools
 
 
-async def test_special_tokens_are_shown_where_they_begin_a_call():
+async def test_how_a_model_calls_tools():
     request = parse(ChatRequest, json.dumps(_body("x", tools=TOOLS)).encode(), UnknownNames())
-    assert not shows_special_tokens(request, byte_text.text_model(HERMES))
+    assert tool_format(request, byte_text.text_model(HERMES)).special_ids == {}
     model = byte_text.text_model(byte_text.TEMPLATE + "{# [TOOL_CALLS] #}")
-    assert not shows_special_tokens(request, model)
     model.tokenizer.add_special_tokens(["[TOOL_CALLS]"])
-    assert shows_special_tokens(request, model)
+    assert tool_format(request, model).special_ids == {"[TOOL_CALLS]": 262}
+    with pytest.raises(BadRequestError, match="knows no calls") as caught:
+        tool_format(request, byte_text.text_model())
+    assert caught.value.param == "tools"
     without = parse(ChatRequest, json.dumps(_body("x")).encode(), UnknownNames())
-    assert not shows_special_tokens(without, model)
+    assert tool_format(without, byte_text.text_model()) is None
+
+
+async def test_formats_and_forced_tools_become_grammars(served: Served):
+    """The fake engine follows no grammar, it shows what was asked of it by failing."""
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    for parameters in (
+        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}},
+        {"tools": TOOLS, "tool_choice": "required"},
+        {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "g"}}},
+    ):
+        status, body = await served.post(CHAT, _body("<|constrained|>", **parameters))
+        assert (status, body["error"]["code"]) == (500, "sequence_failed"), parameters
+        assert body["error"]["message"].startswith("a grammar: %llguidance")
+    assert (await served.post(CHAT, _body("<|constrained|>", tools=TOOLS)))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("parameters", "param"),
+    [
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "s", "schema": {"type": "nonsense"}},
+                }
+            },
+            "response_format.json_schema.schema",
+        ),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "s", "schema": {"type": "string", "pattern": "(("}},
+                }
+            },
+            "response_format.json_schema.schema",
+        ),
+        ({"response_format": {"type": "json_object"}, "ignore_eos": True}, "ignore_eos"),
+    ],
+)
+async def test_a_grammar_that_cannot_be_is_refused_and_the_engine_lives(served: Served, parameters, param):
+    status, body = await served.post(CHAT, _body("x", **parameters))
+    assert (status, body["error"]["param"]) == (400, param)
+    assert (await served.post(CHAT, _body("x")))[0] == 200

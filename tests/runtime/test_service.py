@@ -16,7 +16,7 @@ from runtime.fake_engine import Script
 async def service():
     made = Service("chat", EngineClient(Script().settings()), Metrics("chat"), max_open_requests=0)
     yield made
-    made.close()
+    await made.close()
 
 
 def _ready() -> core.Ready:

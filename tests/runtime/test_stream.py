@@ -61,3 +61,23 @@ async def test_headers(served):
         assert response.content_type == "text/event-stream"
         assert response.headers["Cache-Control"] == "no-cache"
         assert response.headers["X-Request-Id"] == "mine"
+
+
+@pytest.mark.parametrize("parameters", [{}, {"stream_options": {"include_usage": True}}])
+async def test_the_stages_of_the_first_token_on_demand(served, parameters):
+    body = {"prompt": "ab", "max_tokens": 2}
+    asked = {"X-Firsttoken-Timing": "true"}
+    _, whole = await served.post(COMPLETIONS, body, headers=asked)
+    assert "timing" not in (await served.post(COMPLETIONS, body))[1]
+    request = body | parameters | {"stream": True}
+    async with served.session.post(f"{served.url}{COMPLETIONS}", json=request, headers=asked) as response:
+        *chunks, last, done = (await response.read()).decode().split("\n\n")[:-1]
+    assert done == "data: [DONE]"
+    last = json.loads(last.removeprefix("data: "))
+    assert last["choices"] == []
+    assert ("usage" in last) == bool(parameters)
+    assert all("timing" not in chunk for chunk in chunks)
+    for timing in (whole["timing"], last["timing"]):
+        assert sum(timing["stages_ms"].values()) == pytest.approx(timing["ttft_ms"])
+    status, body = await served.post(COMPLETIONS, body, headers={"X-Firsttoken-Timing": "1"})
+    assert (status, body["error"]["param"]) == (400, "X-Firsttoken-Timing")

@@ -64,7 +64,7 @@ async def test_chats_go_through_the_template(served: Served):
         ),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
-        ("/detokenize", {"tokens": [1, 261]}, "tokens"),
+        ("/detokenize", {"tokens": [1, 262]}, "tokens"),
         ("/detokenize", {"tokens": "x"}, "tokens"),
     ],
 )

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from firsttoken_runtime import core
-from firsttoken_runtime.server import http, message, prompt, request, sampling
+from firsttoken_runtime.server import http, message, prompt, request, sampling, structured
 from firsttoken_runtime.server.answer import Answer
 from firsttoken_runtime.server.choice import Choice, Delta, Reading, Shaper, TextShaper, WriteLogprobs
 from firsttoken_runtime.server.classes import Resolved
@@ -36,7 +36,8 @@ class Prepared:
     """What the slow part of a request leaves behind."""
 
     prompts: list[Prompt]
-    grammar: str
+    constraint: structured.Constraint
+    calls: structured.ToolFormat | None = None
 
 
 async def chat(service: Service, incoming: web.Request) -> web.StreamResponse:
@@ -44,8 +45,10 @@ async def chat(service: Service, incoming: web.Request) -> web.StreamResponse:
     body = parse(ChatRequest, await http.read_body(incoming), service.unknown_names)
 
     def prepare(capacity: int) -> Prepared:
+        calls = message.tool_format(body, service.text_model)
+        constraint = structured.constraint(body, calls)
         one = prompt.chat(body, service.text_model, service.template, capacity)
-        return Prepared([one], _grammar(body))
+        return Prepared([one], constraint, calls)
 
     return await _answer(service, incoming, body, timer, prepare)
 
@@ -55,13 +58,10 @@ async def completions(service: Service, incoming: web.Request) -> web.StreamResp
     body = parse(CompletionRequest, await http.read_body(incoming), service.unknown_names)
 
     def prepare(capacity: int) -> Prepared:
-        return Prepared(prompt.completion(body, service.text_model, capacity), _grammar(body))
+        constraint = structured.constraint(body)
+        return Prepared(prompt.completion(body, service.text_model, capacity), constraint)
 
     return await _answer(service, incoming, body, timer, prepare)
-
-
-def _grammar(body: Body) -> str:
-    return ""
 
 
 async def _answer(
@@ -71,10 +71,12 @@ async def _answer(
     timer: RequestTimer,
     prepare: Callable[[int], Prepared],
 ) -> web.StreamResponse:
-    resolved = request.resolved(service, incoming, body.model)
+    resolved = service.resolve(incoming.headers, body.model)
+    has_timing = request.wants_timing(incoming)
     service.check_ready()
     with service.room():
         prepared = await service.in_thread(lambda: prepare(service.client.token_capacity))
+        await service.grammars.check(prepared.constraint)
         service.check_ready()
         wanted, choices = _plan(service, body, resolved, prepared)
         prompt_tokens = sum(len(one.ids) for one in prepared.prompts)
@@ -89,7 +91,7 @@ async def _answer(
             else:
                 reply = CompletionReply(service.served_name, has_usage=body.wants_usage)
             if not body.stream:
-                return await _whole(service, body, group, choices, reply, timer)
+                return await _whole(service, body, group, choices, reply, timer, has_timing)
             stream = EventStream(
                 incoming,
                 reply,
@@ -97,6 +99,7 @@ async def _answer(
                 keep_alive_s=service.keep_alive_s,
                 has_usage=body.wants_usage,
                 has_running_usage=body.wants_running_usage,
+                has_timing=has_timing,
             )
             return await stream.run(group, choices)
 
@@ -127,7 +130,7 @@ def _plan(
             vocabulary_size=vocabulary_size,
             capacity=capacity,
             default_max_tokens=resolved.max_tokens,
-            grammar=prepared.grammar,
+            grammar=prepared.constraint.grammar,
         )
         for choice in range(body.n):
             wanted.append(
@@ -139,11 +142,18 @@ def _plan(
                     expected_output_tokens=body.asked_token_limit,
                 )
             )
-            choices.append(_choice(service, body, one, params, len(choices)))
+            choices.append(_choice(service, body, one, params, prepared.calls, len(choices)))
     return wanted, choices
 
 
-def _choice(service: Service, body: Body, one: Prompt, params: core.SamplingParams, index: int) -> Choice:
+def _choice(
+    service: Service,
+    body: Body,
+    one: Prompt,
+    params: core.SamplingParams,
+    calls: structured.ToolFormat | None,
+    index: int,
+) -> Choice:
     text_model = service.text_model
     continues = isinstance(body, CompletionRequest) or body.continue_final_message
     echoes = isinstance(body, CompletionRequest) and body.echo
@@ -152,8 +162,8 @@ def _choice(service: Service, body: Body, one: Prompt, params: core.SamplingPara
         Detokenizer(
             text_model.tokenizer,
             tuple(one.ids[-CONTEXT_TOKENS:]) if continues else (),
-            show_special=not body.skip_special_tokens
-            or (isinstance(body, ChatRequest) and message.shows_special_tokens(body, text_model)),
+            # Else calls of tools that begin with a special token would not be seen.
+            show_special=not body.skip_special_tokens or (calls is not None and bool(calls.special_ids)),
         ),
         stops=body.stops,
         include_stop=body.include_stop_str_in_output,
@@ -164,7 +174,7 @@ def _choice(service: Service, body: Body, one: Prompt, params: core.SamplingPara
     )
     shaper: Shaper = TextShaper("text")
     if isinstance(body, ChatRequest):
-        shaper = message.shaper(body, text_model, starts_inside_reasoning=one.opens_reasoning)
+        shaper = message.shaper(body, text_model, calls, starts_inside_reasoning=one.opens_reasoning)
     write: WriteLogprobs | None = None
     if top is not None:
         writer = LogprobWriter(text_model.token_text, top, as_ids=body.return_tokens_as_token_ids)
@@ -173,7 +183,13 @@ def _choice(service: Service, body: Body, one: Prompt, params: core.SamplingPara
 
 
 async def _whole(
-    service: Service, body: Body, group: Group, choices: list[Choice], reply: Reply, timer: RequestTimer
+    service: Service,
+    body: Body,
+    group: Group,
+    choices: list[Choice],
+    reply: Reply,
+    timer: RequestTimer,
+    has_timing: bool,
 ) -> web.Response:
     deltas: list[list[Delta]] = [[] for _ in choices]
     reading = Reading(group, choices, timer)
@@ -185,6 +201,8 @@ async def _whole(
     whole = reply.whole(choices, deltas)
     if body.prompt_logprobs is not None:
         _add_prompt_logprobs(whole, body.prompt_logprobs, choices, service)
+    if has_timing and timer.timing is not None:
+        whole["timing"] = timer.timing.document()
     return http.json_response(whole)
 
 

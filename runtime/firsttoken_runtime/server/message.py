@@ -4,40 +4,51 @@ What a model writes depends on its chat template, and so do the parsers that are
 that neither thinks aloud nor is given tools has plain text, which costs nothing.
 """
 
-import tokenizers
-
-from firsttoken_runtime.server import reasoning, tool_calls
+from firsttoken_api import errors
+from firsttoken_runtime.server import reasoning, structured, tool_calls
 from firsttoken_runtime.server.choice import Json, Shaper, TextShaper
 from firsttoken_runtime.server.openai_models import ChatRequest
 from firsttoken_runtime.server.parts import Arguments, CallStart, Content, Part, Reasoning
 from firsttoken_runtime.server.tokenizer import TextModel
 
 
-def shaper(request: ChatRequest, text_model: TextModel, *, starts_inside_reasoning: bool) -> Shaper:
-    template = text_model.chat_template or ""
-    thinks = reasoning.is_used_by(template) and not request.continue_final_message
-    tool_format = tool_calls.format_of(template) if request.may_call_tools else None
-    if not thinks and tool_format is None:
+def tool_format(request: ChatRequest, text_model: TextModel) -> structured.ToolFormat | None:
+    """How the model calls the request's tools; None if it may not call any.
+
+    Raises BadRequestError for a model whose template teaches no format that is read here.
+    """
+    if not request.may_call_tools:
+        return None
+    found = tool_calls.format_of(text_model.chat_template or "")
+    if found is None:
+        raise errors.BadRequestError(
+            "tools are not supported by this model: its chat template knows no calls of tools, "
+            "or writes them in a format that is not read here",
+            param="tools",
+        )
+    special = {
+        added.content: token_id
+        for token_id, added in text_model.tokenizer.get_added_tokens_decoder().items()
+        if added.special and added.content in (tool_calls.OPEN[found], tool_calls.CLOSE[found])
+    }
+    return structured.ToolFormat(found, special)
+
+
+def shaper(
+    request: ChatRequest,
+    text_model: TextModel,
+    calls: structured.ToolFormat | None,
+    *,
+    starts_inside_reasoning: bool,
+) -> Shaper:
+    thinks = reasoning.is_used_by(text_model.chat_template or "") and not request.continue_final_message
+    if not thinks and calls is None:
         return TextShaper("content")
     names = frozenset(tool.function.name for tool in request.tools)
     return MessageShaper(
         reasoning.ReasoningParser(starts_inside=starts_inside_reasoning) if thinks else None,
-        None if tool_format is None else tool_calls.ToolCallParser(tool_format, names),
+        None if calls is None else tool_calls.ToolCallParser(calls.format, names),
         most_calls=None if request.parallel_tool_calls else 1,
-    )
-
-
-def shows_special_tokens(request: ChatRequest, text_model: TextModel) -> bool:
-    """Whether calls of tools begin with a token that the detokenizer would otherwise leave out."""
-    if not request.may_call_tools:
-        return False
-    tool_format = tool_calls.format_of(text_model.chat_template or "")
-    return tool_format is not None and _is_special(text_model.tokenizer, tool_calls.OPEN[tool_format])
-
-
-def _is_special(tokenizer: tokenizers.Tokenizer, token: str) -> bool:
-    return any(
-        added.content == token and added.special for added in tokenizer.get_added_tokens_decoder().values()
     )
 
 

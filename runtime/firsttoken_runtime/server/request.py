@@ -1,24 +1,25 @@
-"""What every request for tokens goes through, whatever it asks: class and model, room, submission, count."""
+"""What every request for tokens goes through, whatever it asks: admission, submission, count."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from firsttoken_api import names
+from firsttoken_api import errors, names
 from firsttoken_runtime.server.classes import Resolved
 from firsttoken_runtime.server.request_timer import RequestTimer
 from firsttoken_runtime.server.sequences import Group, Wanted
 from firsttoken_runtime.server.service import Service
 
 
-def resolved(service: Service, request: web.Request, model: str | None) -> Resolved:
-    """The class of a request. Raises UnknownModelError, and BadRequestError for a class or a route."""
-    name, route = service.classes.split_model(model, service.served_name)
-    service.check_model(name)
-    return service.classes.resolve(
-        request.headers.get(names.HEADER_CLASS), request.headers.get(names.HEADER_ROUTE, route)
-    )
+def wants_timing(request: web.Request) -> bool:
+    """Whether the answer is to say where its time to the first token went. Raises BadRequestError."""
+    value = request.headers.get(names.HEADER_TIMING, "false")
+    if value not in ("true", "false"):
+        raise errors.BadRequestError(
+            f"{names.HEADER_TIMING} is true or false, not {value[:64]!r}", param=names.HEADER_TIMING
+        )
+    return value == "true"
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from firsttoken_runtime.server.token_text import TokenText
 async def score(service: Service, incoming: web.Request) -> web.StreamResponse:
     timer = service.timer("score", incoming.headers)
     body = parse(ScoreRequest, await http.read_body(incoming), service.unknown_names)
-    resolved = request.resolved(service, incoming, body.model)
+    resolved = service.resolve(incoming.headers, body.model)
     service.check_ready()
     with service.room():
         prompts = await service.in_thread(lambda: _encode(service, body))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,10 +15,10 @@ import jinja2
 from firsttoken_api import errors, names
 from firsttoken_api.hot_settings import HotSettings
 from firsttoken_api.state import EngineState, Phase
-from firsttoken_runtime import core
-from firsttoken_runtime.model import checkpoint, config
+from firsttoken_runtime import core, guidance
+from firsttoken_runtime.model import checkpoint, config, eos
 from firsttoken_runtime.model.errors import ModelUnreadable
-from firsttoken_runtime.server import admission, tokenizer, tracing
+from firsttoken_runtime.server import admission, grammar_check, tokenizer, tracing
 from firsttoken_runtime.server.chat_template import ChatTemplate
 from firsttoken_runtime.server.classes import Classes, Resolved
 from firsttoken_runtime.server.engine_client import EngineClient
@@ -60,6 +61,7 @@ class Service:
         self._text_model: tokenizer.TextModel | None = None
         self._max_open_requests = max_open_requests
         self._open_requests = 0
+        self.grammars = grammar_check.GrammarCheck(self._text_for_grammars)
         self._classes_of: HotSettings | None = None
         self._classes = Classes()
         self._threads = ThreadPoolExecutor(TOKENIZER_THREADS, "tokenizer")
@@ -73,7 +75,7 @@ class Service:
         def load() -> tokenizer.TextModel:
             source = checkpoint.open_checkpoint(model_path)
             config.read(source)
-            return tokenizer.load(source)
+            return replace(tokenizer.load(source), eos_token_ids=eos.read(source))
 
         self.use_text(await self.in_thread(load))
 
@@ -124,16 +126,15 @@ class Service:
         """Raises UnknownModelError. No name means the one model that is served."""
         if name is not None and name != self.served_name:
             raise errors.UnknownModelError(
-                f"the model {name[:128]!r} does not exist; this server serves {self.served_name!r}",
+                f"the model {name[:128]!r} does not exist; this server serves {self.served_name!r} "
+                "and no adapters of it",
                 param="model",
             )
 
     def timer(self, operation: str, headers: Mapping[str, str]) -> RequestTimer:
         """The clock of a request that has just arrived. operation: `chat` or `text_completion`."""
         trace = {name: headers[name] for name in TRACE_HEADERS if name in headers}
-        return RequestTimer(
-            self.metrics, on_end=self.tracer.record, operation=operation, trace_headers=trace
-        )
+        return RequestTimer(self.metrics, on_end=self.tracer.record, operation=operation, trace_headers=trace)
 
     @property
     def classes(self) -> Classes:
@@ -190,5 +191,15 @@ class Service:
         """Run slow text work beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def close(self) -> None:
+    def _text_for_grammars(self) -> grammar_check.ModelText:
+        assert self.client.ready is not None
+        text_model = self.text_model
+        return grammar_check.ModelText(
+            guidance.tokenizer_json(text_model.tokenizer),
+            self.client.ready.vocabulary_size,
+            text_model.eos_token_ids,
+        )
+
+    async def close(self) -> None:
+        await self.grammars.close()
         self._threads.shutdown(wait=False, cancel_futures=True)

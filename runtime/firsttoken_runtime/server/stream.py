@@ -46,6 +46,7 @@ class EventStream:
         keep_alive_s: float,
         has_usage: bool = False,
         has_running_usage: bool = False,
+        has_timing: bool = False,
     ) -> None:
         self._request = request
         self._response = web.StreamResponse(headers=HEADERS)
@@ -54,6 +55,7 @@ class EventStream:
         self._keep_alive_s = keep_alive_s
         self._has_usage = has_usage
         self._has_running_usage = has_running_usage
+        self._has_timing = has_timing
         self._opened: set[int] = set()
 
     async def run(self, group: Group, choices: list[Choice]) -> web.StreamResponse:
@@ -84,12 +86,23 @@ class EventStream:
                 raise
             await self._write(event(error.body()))
             return self._response
-        if self._has_usage:
-            events.append(event(self._reply.usage(choices)))
+        if self._has_usage or self._has_timing:
+            events.append(event(self._last(choices)))
         await self._write(*events, DONE)
         self._timer.text()
         await self._response.write_eof()
         return self._response
+
+    def _last(self, choices: list[Choice]) -> dict[str, Any]:
+        """The chunk without choices: usage, and the stages of the TTFT, which may only end here."""
+        chunk = self._reply.usage(choices)
+        if not self._has_usage:
+            del chunk["usage"]
+        if self._has_timing:
+            self._timer.text()
+            assert self._timer.timing is not None
+            chunk["timing"] = self._timer.timing.document()
+        return chunk
 
     def _events(self, choice: Choice, deltas: list[Delta], choices: list[Choice]) -> list[bytes]:
         chunks = []

@@ -106,6 +106,8 @@ class TextModel:
     special_tokens: dict[str, str] = field(default_factory=dict)
     """`bos_token`, `eos_token`, … as chat templates use them."""
     sampling: SamplingDefaults = SamplingDefaults()
+    eos_token_ids: tuple[int, ...] = ()
+    """The tokens that end an answer."""
 
     @cached_property
     def longest_token_chars(self) -> int:

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from firsttoken_api import errors
-from firsttoken_runtime.server import http, prompt, request, wire
+from firsttoken_runtime.server import http, prompt, wire
 from firsttoken_runtime.server.openai_models import (
     DetokenizeRequest,
     TokenizeChatRequest,
@@ -21,7 +21,7 @@ async def tokenize(service: Service, incoming: web.Request) -> web.StreamRespons
         body = parse(TokenizeChatRequest, raw, service.unknown_names)
     else:
         body = parse(TokenizePromptRequest, raw, service.unknown_names)
-    request.resolved(service, incoming, body.model)
+    service.resolve(incoming.headers, body.model)
     service.check_ready()
     with service.room():
         return http.json_response(await service.in_thread(lambda: _tokens(service, body)))
@@ -29,7 +29,7 @@ async def tokenize(service: Service, incoming: web.Request) -> web.StreamRespons
 
 async def detokenize(service: Service, incoming: web.Request) -> web.StreamResponse:
     body = parse(DetokenizeRequest, await http.read_body(incoming), service.unknown_names)
-    request.resolved(service, incoming, body.model)
+    service.resolve(incoming.headers, body.model)
     service.check_ready()
     assert service.client.ready is not None
     size = service.client.ready.vocabulary_size
