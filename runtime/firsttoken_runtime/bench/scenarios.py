@@ -169,6 +169,7 @@ def length(seed: int, count: int = 200, concurrency: int = 48) -> experiment.Exp
 
 OBJECTIVE_FACTOR = 1.5
 """The TPOT objective, as a multiple of what decodes need alone."""
+CALIBRATION_TOKENS = 64
 
 
 def tpot(seed: int, count: int = 24, objective_s: float | None = None) -> experiment.Experiment:
@@ -184,11 +185,12 @@ def tpot(seed: int, count: int = 24, objective_s: float | None = None) -> experi
     steady = workload.closed(decodes, 4)
     server = experiment.ServerNeeds(max_model_len=1024, kv_tokens=16 * 1024)
     if objective_s is None:
+        alone = tuple(replace(one, output_tokens=CALIBRATION_TOKENS) for one in steady.requests[:4])
         return experiment.Experiment(
             name="tpot",
             title="Decodes alone",
             variants=(experiment.Variant("alone", CHUNKED),),
-            lanes=(replace(steady, requests=steady.requests[:4]),),
+            lanes=(replace(steady, requests=alone),),
             server=server,
         )
     return experiment.Experiment(
