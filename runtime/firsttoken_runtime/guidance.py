@@ -45,23 +45,27 @@ def load_tokenizer(
     eos = [token_id for token_id in eos_token_ids if 0 <= token_id < vocabulary_size]
     if not eos:
         raise GrammarError("this model names no token that ends an answer, so none could follow a grammar")
-    size = max(vocabulary_size, tokenizers.Tokenizer.from_str(document).get_vocab_size())
+    size = max(vocabulary_size, _num_tokens(json.loads(document)))
     try:
         return llguidance.LLTokenizer(document, n_vocab=size, eos_token=eos)
     except ValueError as error:
         raise GrammarError(f"grammars cannot be used with this model's tokenizer: {_line(error)}") from error
 
 
+def _num_tokens(document: dict[str, Any]) -> int:
+    """Without building the tokenizer: that would hold the interpreter for a second."""
+    added: list[int] = [token["id"] + 1 for token in document.get("added_tokens", [])]
+    return max([len(document["model"]["vocab"]), *added])
+
+
 def compile_grammar(tokenizer: llguidance.LLTokenizer, grammar: str) -> llguidance.LLMatcher:
     """A matcher at the start of its text, with its first mask computed once."""
     if len(grammar.encode()) > MAX_GRAMMAR_BYTES:
         raise GrammarError(f"it is larger than {MAX_GRAMMAR_BYTES // 2**10} KiB")
-    is_error, messages = llguidance.LLMatcher.validate_grammar_with_warnings(
-        grammar, tokenizer, limits=LIMITS
-    )
-    if is_error or messages:
-        raise GrammarError(_line(messages[0]))
     matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0, limits=LIMITS)
+    raise_if_failed(matcher)
+    if warnings := matcher.get_grammar_warnings():
+        raise GrammarError(_line(warnings[0]))
     matcher.compute_bitmask()
     raise_if_failed(matcher)
     return matcher

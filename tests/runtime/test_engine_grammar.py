@@ -23,12 +23,20 @@ def _folder(path):
     return path
 
 
-def _grammars(path, **changes: object) -> grammar.Grammars:
-    return grammar.Grammars(str(_folder(path)), PADDED, (END, TURN), **changes)
+class _Quick(grammar.Grammars):
+    """Without the process that reads the tokenizer."""
+
+    def _build_tokenizer(self):
+        document = guidance.tokenizer_json(TOKENIZER)
+        return guidance.load_tokenizer(document, self._vocabulary_size, sorted(self._eos_token_ids))
 
 
-def _matcher(path, text: str = INTEGERS) -> grammar.Matcher:
-    grammars = _grammars(path)
+def _grammars(**changes: object) -> grammar.Grammars:
+    return _Quick("unread", PADDED, (END, TURN), **changes)
+
+
+def _matcher(text: str = INTEGERS) -> grammar.Matcher:
+    grammars = _grammars()
     try:
         return grammars.compile(text).result(10)
     finally:
@@ -46,8 +54,8 @@ def _ids(text: str) -> list[int]:
 DIGITS = set(_ids("0123456789"))
 
 
-def test_masks_from_the_first_token_to_the_end(tmp_path):
-    matcher = _matcher(tmp_path)
+def test_masks_from_the_first_token_to_the_end():
+    matcher = _matcher()
     mask = matcher.mask()
     assert (mask.shape, mask.dtype) == ((PADDED,), torch.bool)
     assert _allowed(mask) == DIGITS
@@ -62,15 +70,15 @@ def test_masks_from_the_first_token_to_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("end", [END, TURN])
-def test_either_end_is_taken_and_stays_the_end(tmp_path, end):
-    matcher = _matcher(tmp_path)
+def test_either_end_is_taken_and_stays_the_end(end):
+    matcher = _matcher()
     for token_id in [*_ids("42"), end, end]:
         matcher.accept(token_id)
     assert matcher.is_finished
 
 
-def test_the_end_waits_while_more_may_follow_and_no_longer(tmp_path):
-    matcher = _matcher(tmp_path)
+def test_the_end_waits_while_more_may_follow_and_no_longer():
+    matcher = _matcher()
     for token_id in _ids("42"):
         matcher.accept(token_id)
     assert _allowed(matcher.mask(unwanted={END, TURN})) == DIGITS
@@ -78,17 +86,17 @@ def test_the_end_waits_while_more_may_follow_and_no_longer(tmp_path):
     assert _allowed(matcher.mask(unwanted={END, TURN})) == {END, TURN}
 
 
-def test_a_token_that_does_not_fit_is_an_error_and_stays_one(tmp_path):
-    matcher = _matcher(tmp_path)
+def test_a_token_that_does_not_fit_is_an_error_and_stays_one():
+    matcher = _matcher()
     with pytest.raises(guidance.GrammarError):
         matcher.accept(_ids("x")[0])
     with pytest.raises(guidance.GrammarError):
         matcher.mask()
 
 
-def test_a_slow_mask_ends_its_sequence(tmp_path):
+def test_a_slow_mask_ends_its_sequence():
     times = iter([0.0, 5.0])
-    slow = grammar.Matcher(_matcher(tmp_path)._matcher, PADDED, frozenset({END}), lambda: next(times))
+    slow = grammar.Matcher(_matcher()._matcher, PADDED, frozenset({END}), lambda: next(times))
     with pytest.raises(guidance.GrammarError, match="more than 1 s"):
         slow.mask()
 
@@ -100,8 +108,8 @@ def test_a_model_smaller_than_its_tokenizer_is_never_given_an_id_it_has_not(tmp_
     grammars.close()
 
 
-def test_matchers_of_one_grammar_do_not_share_their_place(tmp_path):
-    grammars = _grammars(tmp_path)
+def test_matchers_of_one_grammar_do_not_share_their_place():
+    grammars = _grammars()
     first, second = grammars.compile(INTEGERS).result(10), grammars.compile(INTEGERS).result(10)
     for token_id in _ids("123"):
         first.accept(token_id)
@@ -110,8 +118,8 @@ def test_matchers_of_one_grammar_do_not_share_their_place(tmp_path):
     grammars.close()
 
 
-def test_what_does_not_compile_is_said_and_the_next_one_does(tmp_path):
-    grammars = _grammars(tmp_path)
+def test_what_does_not_compile_is_said_and_the_next_one_does():
+    grammars = _grammars()
     with pytest.raises(guidance.GrammarError, match="nowhere"):
         grammars.compile("start: nowhere").result(10)
     assert grammars.compile(INTEGERS).result(10).mask().any()
@@ -125,7 +133,7 @@ def test_a_model_without_a_readable_tokenizer(tmp_path):
     grammars.close()
 
 
-def test_a_stuck_compiler_is_left_behind_until_too_many_are(tmp_path, monkeypatch):
+def test_a_stuck_compiler_is_left_behind_until_too_many_are(monkeypatch):
     now = 0.0
     release = threading.Event()
     compile_grammar = guidance.compile_grammar
@@ -137,7 +145,7 @@ def test_a_stuck_compiler_is_left_behind_until_too_many_are(tmp_path, monkeypatc
         return compile_grammar(tokenizer, text)
 
     monkeypatch.setattr(guidance, "compile_grammar", sticky)
-    grammars = _grammars(tmp_path, compile_limit_s=5.0, clock=lambda: now)
+    grammars = _grammars(compile_limit_s=5.0, clock=lambda: now)
     for turn in range(grammar.MAX_ABANDONED + 1):
         stuck = grammars.compile(f"stuck {turn}")
         waiting = grammars.compile(INTEGERS)
@@ -165,7 +173,7 @@ def _wait_until_busy(grammars: grammar.Grammars) -> None:
         time.sleep(0.001)
 
 
-def test_a_full_queue_refuses(tmp_path, monkeypatch):
+def test_a_full_queue_refuses(monkeypatch):
     monkeypatch.setattr(grammar, "MAX_QUEUED", 1)
     release = threading.Event()
 
@@ -174,7 +182,7 @@ def test_a_full_queue_refuses(tmp_path, monkeypatch):
         raise guidance.GrammarError("released")
 
     monkeypatch.setattr(guidance, "compile_grammar", wait)
-    grammars = _grammars(tmp_path)
+    grammars = _grammars()
     first = grammars.compile("a")
     _wait_until_busy(grammars)
     second, third = grammars.compile("b"), grammars.compile("c")
@@ -184,4 +192,11 @@ def test_a_full_queue_refuses(tmp_path, monkeypatch):
     for future in (first, second):
         with pytest.raises(guidance.GrammarError, match="released"):
             future.result(10)
+    grammars.close()
+
+
+def test_the_tokenizer_is_read_by_a_process_of_its_own(tmp_path):
+    grammars = grammar.Grammars(str(_folder(tmp_path)), PADDED, (END, TURN))
+    matcher = grammars.compile(INTEGERS).result(30)
+    assert _allowed(matcher.mask()) == DIGITS
     grammars.close()

@@ -7,6 +7,8 @@ A library call cannot be stopped, so a thread that lasts too long is left behind
 
 import logging
 import queue
+import subprocess
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -14,20 +16,18 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import llguidance
 import numpy
 import torch
 
 from firsttoken_runtime import guidance
-from firsttoken_runtime.model import checkpoint
-from firsttoken_runtime.model import errors as model_errors
-from firsttoken_runtime.server import tokenizer as text_tokenizer
 
 log = logging.getLogger(__name__)
 
 COMPILE_LIMIT_S = 10.0
+TOKENIZER_LIMIT_S = 60.0
+_TOKENIZER_DOCUMENT = "firsttoken_runtime.tokenizer_document"
 MASK_LIMIT_S = 1.0
 MAX_QUEUED = 1024
 MAX_ABANDONED = 2
@@ -176,9 +176,11 @@ class Grammars:
             job = self._jobs.get()
             if job is None:
                 return
-            worker.started_s = self._clock()
-            worker.job = job
             try:
+                if worker.tokenizer is None:
+                    worker.tokenizer = self._build_tokenizer()
+                worker.started_s = self._clock()
+                worker.job = job
                 compiled = self._compile(worker, job.grammar)
             except guidance.GrammarError as error:
                 _fail(job, error)
@@ -188,8 +190,7 @@ class Grammars:
 
     def _compile(self, worker: _Worker, grammar: str) -> llguidance.LLMatcher:
         if grammar not in worker.compiled:
-            if worker.tokenizer is None:
-                worker.tokenizer = self._build_tokenizer()
+            assert worker.tokenizer is not None
             worker.compiled[grammar] = guidance.compile_grammar(worker.tokenizer, grammar)
             while len(worker.compiled) > CACHED_GRAMMARS:
                 worker.compiled.popitem(last=False)
@@ -197,12 +198,15 @@ class Grammars:
         return worker.compiled[grammar].deep_copy()
 
     def _build_tokenizer(self) -> llguidance.LLTokenizer:
+        command = [sys.executable, "-m", _TOKENIZER_DOCUMENT, self._model_path]
         try:
-            model = text_tokenizer.load(checkpoint.open_checkpoint(Path(self._model_path)))
-        except (model_errors.ModelError, OSError) as error:
-            raise guidance.GrammarError(f"the model's tokenizer cannot be read: {error}") from error
-        document = guidance.tokenizer_json(model.tokenizer)
-        return guidance.load_tokenizer(document, self._vocabulary_size, sorted(self._eos_token_ids))
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=TOKENIZER_LIMIT_S, check=True
+            )
+        except (subprocess.SubprocessError, OSError) as error:
+            said = getattr(error, "stderr", None) or str(error)
+            raise guidance.GrammarError(f"the model's tokenizer cannot be read: {said.strip()}") from error
+        return guidance.load_tokenizer(done.stdout, self._vocabulary_size, sorted(self._eos_token_ids))
 
 
 def _settle(job: _Job, matcher: Matcher) -> None:
