@@ -72,7 +72,7 @@ SCHEMA = schemathesis.openapi.from_dict(openapi.document())
 
 @SCHEMA.parametrize()
 @hypothesis.settings(
-    max_examples=5,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     database=None,

@@ -1,5 +1,7 @@
 """The shapes of OpenAI's answers, checked by the client library's own types."""
 
+import json
+
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -9,6 +11,7 @@ from firsttoken_runtime.server.choice import Choice, Delta, TextShaper
 from firsttoken_runtime.server.detokenizer import Detokenizer
 from firsttoken_runtime.server.prompt import Prompt
 from firsttoken_runtime.server.replies import ChatReply, CompletionReply, joined, message, usage
+from firsttoken_runtime.server.stream import event
 from runtime.byte_text import text_model
 
 PROMPT = Prompt([1, 2, 3], "prompt")
@@ -89,3 +92,12 @@ def test_logprobs_of_deltas_join():
         "content": [1, 2],
         "refusal": None,
     }
+
+
+def test_what_is_sent_for_every_token_is_the_chunk():
+    for reply, delta in (
+        (ChatReply("m", has_usage=True), Delta({"content": 'a"é'}, {"content": [], "refusal": None})),
+        (CompletionReply('m"x'), Delta({"text": "b\n"})),
+    ):
+        assert json.loads(reply.delta_event(2, delta).removeprefix(b"data: ")) == reply.delta(2, delta)
+        assert reply.delta_event(2, delta) == event(reply.delta(2, delta))

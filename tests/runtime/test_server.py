@@ -128,11 +128,33 @@ async def test_completions_stop_strings_and_seeds(server):
     assert same[0] == same[1]
 
 
+async def test_answers_logprobs_and_scores_agree(server):
+    prompt = "One, two, three,"
+    two = await server.client.completions.create(
+        model="smollm2", prompt=prompt, max_tokens=4, n=2, seed=7, temperature=1.5, logprobs=2
+    )
+    assert two.choices[0].text != two.choices[1].text
+    for choice in two.choices:
+        assert len(choice.logprobs.tokens) == 4
+        assert "".join(choice.logprobs.tokens) == choice.text
+    body = {"prompt": prompt + two.choices[0].text, "top": 1}
+    async with server.http.post(f"{server.url}/v1/score", json=body) as response:
+        assert response.status == 200
+        (scored,) = (await response.json())["data"]
+    assert scored["logprobs"][-4:] == pytest.approx(two.choices[0].logprobs.token_logprobs, abs=0.05)
+    assert scored["count"] == len(scored["token_ids"]) - 1
+    echo = {"prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": 0}
+    async with server.http.post(f"{server.url}/v1/completions", json=echo) as response:
+        (choice,) = (await response.json())["choices"]
+    assert choice["text"] == prompt
+    assert choice["logprobs"]["token_logprobs"][1:] == pytest.approx(scored["logprobs"][1:-4], abs=0.05)
+
+
 async def test_bad_requests_are_refused_and_the_engine_lives(server):
     for wrong, param in (
         ({"temperature": 3.0}, "temperature"),
         ({"max_tokens": 100_000}, "max_tokens"),
-        ({"n": 2}, "n"),
+        ({"n": 17}, "n"),
         ({"messages": [{"role": "user", "content": "long " * 600}]}, "messages"),
     ):
         request = {"model": "smollm2", "messages": QUESTION, "max_tokens": 2} | wrong

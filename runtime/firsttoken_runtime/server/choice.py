@@ -77,6 +77,7 @@ class Choice:
         self._shaper = shaper
         self._write_logprobs = write_logprobs
         self._must_echo = echoes
+        self._is_plain = write_logprobs is None and not echoes
 
     @property
     def has_ended(self) -> bool:
@@ -99,6 +100,8 @@ class Choice:
             self.prompt_scores = sequence.prompt_scores
         elif not pieces:
             return []
+        elif self._is_plain:
+            return [Delta(piece) for piece in pieces]
         return self._deltas(pieces, sequence)
 
     def _deltas(self, pieces: list[Json], sequence: Sequence) -> list[Delta]:

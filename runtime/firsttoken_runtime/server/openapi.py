@@ -60,17 +60,16 @@ ON_POST = (
 )
 
 HEADERS: list[Json] = [
-    {
-        "name": name,
-        "in": "header",
-        "required": False,
-        "description": description,
-        "schema": {"type": "string"},
-    }
-    for name, description in (
-        (names.HEADER_REQUEST_ID, "Comes back with the answer; made up when left out"),
-        (names.HEADER_CLASS, "One of the service's request classes"),
-        (names.HEADER_ROUTE, "One of the service's routes; also as `<model>:<route>`"),
+    {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+    for name, description, schema in (
+        (names.HEADER_REQUEST_ID, "Comes back with the answer; made up when left out", {"type": "string"}),
+        (names.HEADER_CLASS, "One of the service's request classes", {"type": "string"}),
+        (names.HEADER_ROUTE, "One of the service's routes; also as `<model>:<route>`", {"type": "string"}),
+        (
+            names.HEADER_TIMING,
+            "Whether the answer says where its time to the first token went",
+            {"enum": ["true", "false"]},
+        ),
     )
 ]
 

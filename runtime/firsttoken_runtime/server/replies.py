@@ -9,8 +9,14 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
+
 from firsttoken_runtime.server import wire
 from firsttoken_runtime.server.choice import Choice, Delta, Json
+
+AFTER_PIECE = b"]}\n\n"
+
+_encode = msgspec.json.Encoder().encode
 
 
 def usage(choices: Sequence[Choice]) -> wire.Usage:
@@ -42,13 +48,19 @@ class Reply:
         self._chunk_head = self._head | {"object": self.chunk_object}
         if has_usage:
             self._chunk_head["usage"] = None
+        self._before_piece = b"data: " + _encode(self._chunk_head)[:-1] + b',"choices":['
 
     def opening(self, index: int) -> list[Json]:
         """Chunks before the first piece of an answer."""
         return []
 
     def delta(self, index: int, delta: Delta) -> Json:
-        raise NotImplementedError
+        """The chunk of one piece."""
+        return self._chunk(self._piece(index, delta))
+
+    def delta_event(self, index: int, delta: Delta) -> bytes:
+        """The same as it is sent. There is one for every token, and its head never changes."""
+        return self._before_piece + _encode(self._piece(index, delta)) + AFTER_PIECE
 
     def finish(self, choice: Choice) -> Json:
         raise NotImplementedError
@@ -76,6 +88,9 @@ class Reply:
     def _chunk(self, *choices: Json) -> Json:
         return {**self._chunk_head, "choices": list(choices)}
 
+    def _piece(self, index: int, delta: Delta) -> Json:
+        raise NotImplementedError
+
     def _whole_choice(self, choice: Choice, deltas: list[Delta]) -> Json:
         raise NotImplementedError
 
@@ -88,10 +103,8 @@ class ChatReply(Reply):
     def opening(self, index: int) -> list[Json]:
         return [self.delta(index, Delta({"role": "assistant", "content": ""}))]
 
-    def delta(self, index: int, delta: Delta) -> Json:
-        return self._chunk(
-            {"index": index, "delta": delta.content, "logprobs": delta.logprobs, "finish_reason": None}
-        )
+    def _piece(self, index: int, delta: Delta) -> Json:
+        return {"index": index, "delta": delta.content, "logprobs": delta.logprobs, "finish_reason": None}
 
     def finish(self, choice: Choice) -> Json:
         return self._chunk(
@@ -113,15 +126,13 @@ class CompletionReply(Reply):
     whole_object = "text_completion"
     chunk_object = "text_completion"
 
-    def delta(self, index: int, delta: Delta) -> Json:
-        return self._chunk(
-            {
-                "index": index,
-                "text": delta.content["text"],
-                "logprobs": delta.logprobs,
-                "finish_reason": None,
-            }
-        )
+    def _piece(self, index: int, delta: Delta) -> Json:
+        return {
+            "index": index,
+            "text": delta.content["text"],
+            "logprobs": delta.logprobs,
+            "finish_reason": None,
+        }
 
     def finish(self, choice: Choice) -> Json:
         return self._chunk(

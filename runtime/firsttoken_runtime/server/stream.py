@@ -105,16 +105,19 @@ class EventStream:
         return chunk
 
     def _events(self, choice: Choice, deltas: list[Delta], choices: list[Choice]) -> list[bytes]:
-        chunks = []
-        if choice.index not in self._opened:
-            self._opened.add(choice.index)
-            chunks += self._reply.opening(choice.index)
-        chunks += [self._reply.delta(choice.index, delta) for delta in deltas]
-        if choice.has_ended:
-            chunks.append(self._reply.finish(choice))
+        index = choice.index
         if self._has_running_usage:
-            chunks = [chunk | {"usage": usage(choices)} for chunk in chunks]
-        return [event(chunk) for chunk in chunks]
+            running = {"usage": usage(choices)}
+            events = [event(self._reply.delta(index, delta) | running) for delta in deltas]
+        else:
+            running = {}
+            events = [self._reply.delta_event(index, delta) for delta in deltas]
+        if index not in self._opened:
+            self._opened.add(index)
+            events[:0] = [event(chunk | running) for chunk in self._reply.opening(index)]
+        if choice.has_ended:
+            events.append(event(self._reply.finish(choice) | running))
+        return events
 
     async def _wait(self, group: Group) -> None:
         while True:

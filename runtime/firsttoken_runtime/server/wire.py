@@ -26,6 +26,13 @@ class Usage(TypedDict):
     prompt_tokens_details: PromptTokensDetails
 
 
+class Timing(TypedDict):
+    """The stages add up to the time to the first token."""
+
+    ttft_ms: float
+    stages_ms: dict[str, float]
+
+
 class ToolCallFunction(TypedDict):
     name: str
     arguments: str
@@ -60,6 +67,7 @@ class ChatCompletion(TypedDict):
     choices: list[ChatChoice]
     usage: Usage
     prompt_logprobs: NotRequired[PromptLogprobs]
+    timing: NotRequired[Timing]
 
 
 class CompletionChoice(TypedDict):
@@ -78,6 +86,7 @@ class Completion(TypedDict):
     model: str
     choices: list[CompletionChoice]
     usage: Usage
+    timing: NotRequired[Timing]
 
 
 class Score(TypedDict):
