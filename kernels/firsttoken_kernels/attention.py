@@ -3,7 +3,7 @@
 Every query sees the keys of its own sequence up to its own position (causal, aligned to the bottom
 right: the last query of a chunk sees the whole context), or of these only the last `window`. The
 current chunk is read back through the cache like everything before it, so a chunk boundary never
-changes which numbers are attended to.
+changes which numbers are attended to. Where its slots lie one behind the other they are read in place.
 
 Decodes (one query a sequence) are batched: slots are gathered into [B, L] rows, padded with the
 sequence's own first slot (always written, so stale memory can hold anything) and masked. The query heads that
@@ -76,6 +76,8 @@ def attention(
     layout = step.layout(window)
     if len(layout.decodes) == 1 and not layout.prefills:
         return _decode(queries, cache_layer, layout.decodes[0], scale, softcap)
+    if len(layout.prefills) == 1 and not layout.decodes:
+        return _prefill(queries, cache_layer, layout.prefills[0], scale, softcap)
     out = torch.empty_like(queries)
     for batch in layout.decodes:
         rows = slice(0, step.num_decodes) if batch.rows is None else batch.rows
@@ -93,8 +95,11 @@ def _prefill(
     scale: float,
     softcap: float | None,
 ) -> torch.Tensor:
-    keys = cache_layer[0].index_select(0, chunk.context_slots).transpose(0, 1)  # [KV heads, context, D]
-    values = cache_layer[1].index_select(0, chunk.context_slots).transpose(0, 1)
+    if chunk.first_slot is None:
+        context = cache_layer.index_select(1, chunk.context_slots)
+    else:
+        context = cache_layer[:, chunk.first_slot : chunk.first_slot + len(chunk.context_slots)]
+    keys, values = context.transpose(1, 2)  # [KV heads, context, D]
     if softcap is not None:
         group = queries.shape[1] // len(keys)
         length = chunk.num_tokens

@@ -35,8 +35,8 @@ class PrefillChunk:
     """[context] int64: slots of the tokens that some query of the chunk sees, up to the chunk's last."""
     mask: torch.Tensor | None
     """[num_tokens, context] bool, True = seen; None: the chunk is the whole context (plain causal)."""
-    first_position: int = 0
-    """Position in its sequence of the token in `context_slots[0]`."""
+    first_slot: int | None = None
+    """The slots are this one and those right behind it, as in a fresh pool; None: they are scattered."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,10 @@ def _chunk(
         if window is not None:
             mask &= keys > queries - window
         mask = mask.to(device)
-    return PrefillChunk(row, prefill.num_tokens, slots[first:].to(device), mask, first)
+    slots = slots[first:]
+    first_slot = int(slots[0])
+    is_run = torch.equal(slots, torch.arange(first_slot, first_slot + len(slots)))
+    return PrefillChunk(row, prefill.num_tokens, slots.to(device), mask, first_slot if is_run else None)
 
 
 def _decodes(

@@ -18,12 +18,14 @@ def frequencies(head_dim: int, theta: float, device: torch.device) -> torch.Tens
 def cos_sin(
     positions: torch.Tensor, inverse_frequencies: torch.Tensor, dtype: torch.dtype, factor: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """positions: [T] -> cos, sin: [T, 1, D] times `factor`, in fp32, then rounded to `dtype`."""
+    """positions: [T] -> cos, sin: [T, 1, D] times `factor`, in fp32, then rounded to `dtype`; the first
+    half of sin has the sign that `rotate` needs."""
     angles = positions.float()[:, None] * inverse_frequencies[None, :]  # [T, D / 2]
     angles = torch.cat((angles, angles), dim=-1)[:, None, :]  # [T, 1, D]
     cos, sin = rows.alike(torch.cos, angles), rows.alike(torch.sin, angles)
     if factor != 1:
         cos, sin = cos * factor, sin * factor
+    sin[..., : len(inverse_frequencies)].neg_()
     return cos.to(dtype), sin.to(dtype)
 
 
@@ -41,9 +43,8 @@ def reference(x: torch.Tensor, positions: torch.Tensor, theta: float) -> torch.T
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """x: [T, H, D], cos and sin: [T, 1, D] -> [T, H, D]."""
-    first, second = x.chunk(2, dim=-1)
-    return torch.addcmul(x * cos, torch.cat((-second, first), dim=-1), sin)
+    """x: [T, H, D], cos and sin: [T, 1, D] of `cos_sin` -> [T, H, D]."""
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
 def write_cache(

@@ -24,6 +24,7 @@ def build(
     seed: int = 0,
     windows: tuple[int, ...] = (),
     invariant: bool = False,
+    is_scattered: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor, attention.Plan]:
     """Queries, a poisoned cache with the contexts written to scattered blocks, and the plan.
 
@@ -33,6 +34,8 @@ def build(
     lengths = decode_contexts + [context for _, context in prefills]
     needed = [-(-length // block_size) for length in lengths]
     shuffled = random.Random(seed).sample(range(sum(needed) + 3), sum(needed))
+    if not is_scattered:
+        shuffled = list(range(sum(needed) + 1, 1, -1))
     tables = [[shuffled.pop() for _ in range(count)] for count in needed]
     cache = torch.full((2, (sum(needed) + 3) * block_size, kv_heads, head_dim), float("nan")).to(dtype)
     for table, length in zip(tables, lengths, strict=True):
@@ -83,6 +86,21 @@ def test_head_groups(heads: int, kv_heads: int) -> None:
     torch.testing.assert_close(
         attention.attention(queries, cache, plan, 0.3),
         attention.reference(queries, cache, plan, 0.3),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("window", [None, 9])
+@pytest.mark.parametrize("prefills", [[(33, 33)], [(7, 40)], [(7, 40), (12, 12)]])
+def test_slots_one_behind_the_other_are_read_in_place(
+    prefills: list[tuple[int, int]], window: int | None
+) -> None:
+    queries, cache, plan = build([], prefills, block_size=16, windows=(9,), is_scattered=False)
+    assert all(chunk.first_slot is not None for chunk in plan.layout(window).prefills)
+    torch.testing.assert_close(
+        attention.attention(queries, cache, plan, 0.3, window=window),
+        attention.reference(queries, cache, plan, 0.3, window=window),
         rtol=1e-5,
         atol=1e-5,
     )

@@ -34,13 +34,11 @@ class Answer:
     logprobs: list[core.TokenLogprobs | None]
 
 
-@pytest.fixture(scope="module", params=["float32-1", "bfloat16-1", "float32-2", "bfloat16-2"])
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LocalEngine:
-    dtype, threads = request.param.split("-")
     return tiny_model.engine(
         tiny_model.write(tmp_path_factory.mktemp("model"), max_position_embeddings=1024),
-        dtype=dtype,
-        threads=int(threads),
+        dtype=request.param,
         kv_blocks=250,
         max_num_batched_tokens=700,
         batch_invariant=True,
@@ -151,6 +149,18 @@ def test_the_scores_of_a_prompt_do_not_depend_on_its_chunks(engine: LocalEngine)
     for chunk in (100, 512, draw.randint(1, 90)):
         engine.engine.switch(chunks_of(chunk))
         assert engine.score(prompt, 2) == expected, f"chunks of {chunk}"
+
+
+def test_two_threads(tmp_path: Path) -> None:
+    draw = seeded()
+    folder = tiny_model.write(tmp_path, max_position_embeddings=1024)
+    engine = tiny_model.engine(
+        folder, threads=2, kv_blocks=250, max_num_batched_tokens=700, batch_invariant=True
+    )
+    requests = [replace(one, prompt=one.prompt[:300]) for one in drawn_requests(draw)[2:6]]
+    expected = alone(engine, requests)
+    engine.engine.switch(chunks_of(100))
+    assert run(engine, requests) == expected
 
 
 def test_without_the_mode_bits_do_change(tmp_path: Path) -> None:

@@ -77,14 +77,12 @@ class Block:
         """hidden: [T, H], cache_layer: [2, slots, KV heads, D] -> [T, H]."""
         rotation = None if self.layer.rope is None else rotations[self.layer.rope]
         normed = self.attention_norm(hidden)
-        added = self.attention(normed, rotation, cache_layer, step.slots, step.attention_plan)
-        if self.after_attention is not None:
-            added = self.after_attention(added)
-        hidden = hidden + added
-        added = self.mlp(self.mlp_norm(hidden))
-        if self.after_mlp is not None:
-            added = self.after_mlp(added)
-        return hidden + added
+        if self.after_attention is None or self.after_mlp is None:
+            hidden = self.attention(normed, rotation, cache_layer, step.slots, step.attention_plan, hidden)
+            return self.mlp(self.mlp_norm(hidden), hidden)
+        attended = self.attention(normed, rotation, cache_layer, step.slots, step.attention_plan)
+        hidden = hidden + self.after_attention(attended)
+        return hidden + self.after_mlp(self.mlp(self.mlp_norm(hidden)))
 
 
 class Decoder:

@@ -34,8 +34,8 @@ class MixtureMlp:
             self.shared = mlp("shared_expert")
             self.shared_gate = layers.Linear(take("shared_expert_gate.weight"), numerics=numerics)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x: [T, H] -> [T, H]."""
+    def __call__(self, x: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        """x: [T, H] -> [T, H]; `added` [T, H] is added to it."""
         weights, chosen = self._route(x)
         given = self._run(x, chosen)
         out = given[:, 0] * weights[:, 0, None]
@@ -43,7 +43,7 @@ class MixtureMlp:
             out = out + given[:, rank] * weights[:, rank, None]
         if self.shared is not None:
             out = out + rows.alike(torch.sigmoid, self.shared_gate(x)) * self.shared(x)
-        return out
+        return out if added is None else added + out
 
     def _route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Weights in the type of `x` and experts, both [T, experts a token], best first."""

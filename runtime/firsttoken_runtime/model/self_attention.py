@@ -45,8 +45,9 @@ class SelfAttention:
         cache_layer: torch.Tensor,
         slots: torch.Tensor,
         plan: attention.Plan,
+        added: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """x: [T, H], cache_layer: [2, slots, KV heads, D], slots: [T] -> [T, H]."""
+        """x: [T, H], cache_layer: [2, slots, KV heads, D], slots: [T] -> [T, H]; `added` [T, H] is added."""
         config = self.config
         heads = self.qkv(x).view(len(x), -1, config.head_dim)  # [T, heads + 2 KV heads, D]
         num_rotated = config.num_heads + config.num_kv_heads
@@ -66,4 +67,4 @@ class SelfAttention:
             window=self.layer.window,
             softcap=config.attention_softcap,
         )
-        return self.output(attended.reshape(len(x), -1))
+        return self.output(attended.reshape(len(x), -1), added)
