@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,10 @@ def _constraint(grammar: str) -> Constraint:
     return Constraint(grammar, ((PARAM, grammar),))
 
 
+def _oom_score(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
 async def test_free_text_needs_no_child():
     check = _check()
     await check.check(Constraint())
@@ -36,6 +41,8 @@ async def test_what_passes_is_remembered_and_what_fails_names_its_parameter():
     check = _check()
     await check.check(_constraint('start: "a"'))
     child = check._child
+    assert child is not None
+    assert _oom_score(child.pid) == 1000, "the first to go when memory is short"
     with pytest.raises(BadRequestError, match="unknown name") as caught:
         await check.check(_constraint("start: nowhere"))
     assert caught.value.param == PARAM

@@ -8,17 +8,21 @@ import json
 import resource
 import sys
 import threading
+from pathlib import Path
 
 import llguidance
 
 from firsttoken_runtime import guidance
 
 MEMORY_BYTES = 2 * 2**30
+OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if OOM_SCORE.exists():  # in a container short of memory this process goes, and not the engine
+        OOM_SCORE.write_text("1000")
     threading.stack_size(guidance.STACK_BYTES)
     thread = threading.Thread(target=_serve)
     thread.start()
