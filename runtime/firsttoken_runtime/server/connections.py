@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 IDLE_S = 75.0
 """Longer than the connection pools of common clients keep an unused connection."""
@@ -30,7 +31,7 @@ class IdleConnections:
         self._last_used_s: dict[object, float] = {}
 
     @property
-    def middleware(self) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    def middleware(self) -> Middleware:
         """Notes the connection of every request as used."""
 
         @web.middleware
