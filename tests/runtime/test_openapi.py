@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import hypothesis
 import pytest
+import requests
 import schemathesis
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -58,6 +59,14 @@ def url() -> Iterator[str]:
         yield where
 
 
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    """Its connections are kept: opening one for each of the thousands of requests is most of the time."""
+    with requests.Session() as kept:
+        kept.trust_env = False
+        yield kept
+
+
 def test_the_document_has_every_endpoint():
     assert api.POSTS.keys() == openapi.POSTS.keys()
     document = openapi.document()
@@ -79,5 +88,5 @@ SCHEMA = schemathesis.openapi.from_dict(openapi.document())
     suppress_health_check=list(hypothesis.HealthCheck),
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
 )
-def test_no_request_is_a_server_error_and_answers_are_as_documented(case, url):
-    case.call_and_validate(base_url=url, checks=CHECKS)
+def test_no_request_is_a_server_error_and_answers_are_as_documented(case, url, session):
+    case.call_and_validate(base_url=url, session=session, checks=CHECKS)
