@@ -86,7 +86,7 @@ def test_a_final_message_is_left_open():
 
 
 def test_a_text_that_cannot_fit_is_not_even_tokenized():
-    assert TEXT.longest_token_chars == len("<|wait|>")
+    assert TEXT.longest_token_chars == len("<|constrained|>")
     most = CAPACITY * TEXT.longest_token_chars * prompt.NORMALIZATION_FACTOR
     assert len(_completion("x" * most)) == most
     with pytest.raises(BadRequestError) as caught:

@@ -7,7 +7,7 @@ import socket
 import aiohttp
 import pytest
 
-from firsttoken_runtime.server import sequences
+from firsttoken_runtime.server import sequence
 from runtime.fake_engine import Script
 from runtime.serving import serving, until
 
@@ -34,7 +34,7 @@ async def test_a_client_that_leaves_frees_its_sequence(is_stream):
 
 
 async def test_a_client_that_does_not_read_is_cut_off_and_others_are_not(monkeypatch):
-    monkeypatch.setattr(sequences, "CLIENT_BUFFER_TOKENS", 50)
+    monkeypatch.setattr(sequence, "CLIENT_BUFFER_TOKENS", 50)
     async with serving(Script(max_model_len=10**6, kv_blocks=10**5, token_s=0.0002)) as served:
         port = int(served.url.rpartition(":")[2])
         raw = socket.socket()

@@ -12,7 +12,7 @@ from firsttoken_runtime.server.answer import Answer
 from firsttoken_runtime.server.logprobs import Record
 from firsttoken_runtime.server.prompt import Prompt
 from firsttoken_runtime.server.request_timer import RequestTimer
-from firsttoken_runtime.server.sequences import Group, Sequence
+from firsttoken_runtime.server.sequence import Group, Sequence
 
 Json = dict[str, Any]
 WriteLogprobs = Callable[[list[Record]], Any]

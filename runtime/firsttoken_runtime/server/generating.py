@@ -5,50 +5,29 @@ a thread beforehand, so that the event loop only moves tokens to texts to client
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import msgspec
 from aiohttp import web
 
-from firsttoken_runtime import core
-from firsttoken_runtime.server import http, message, prompt, request, sampling, structured
-from firsttoken_runtime.server.answer import Answer
-from firsttoken_runtime.server.choice import Choice, Delta, Reading, Shaper, TextShaper, WriteLogprobs
-from firsttoken_runtime.server.classes import Resolved
-from firsttoken_runtime.server.detokenizer import Detokenizer
-from firsttoken_runtime.server.logprobs import LogprobWriter, prompt_logprobs
+from firsttoken_runtime.server import http, message, plan, prompt, request, structured
+from firsttoken_runtime.server.choice import Choice, Delta, Reading
+from firsttoken_runtime.server.logprobs import prompt_logprobs
 from firsttoken_runtime.server.openai_models import ChatRequest, CompletionRequest, parse
-from firsttoken_runtime.server.prompt import Prompt
 from firsttoken_runtime.server.replies import ChatReply, CompletionReply, Reply
 from firsttoken_runtime.server.request_timer import RequestTimer
-from firsttoken_runtime.server.sequences import Group, Wanted
+from firsttoken_runtime.server.sequence import Group
 from firsttoken_runtime.server.service import Service
 from firsttoken_runtime.server.stream import EventStream
-
-# Tokens before a text that goes on which the detokenizer looks at, so that its first word keeps its space.
-CONTEXT_TOKENS = 4
-
-Body = ChatRequest | CompletionRequest
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What the slow part of a request leaves behind."""
-
-    prompts: list[Prompt]
-    constraint: structured.Constraint
-    calls: structured.ToolFormat | None = None
 
 
 async def chat(service: Service, incoming: web.Request) -> web.StreamResponse:
     timer = service.timer("chat", incoming.headers)
     body = parse(ChatRequest, await http.read_body(incoming), service.unknown_names)
 
-    def prepare(capacity: int) -> Prepared:
+    def prepare(capacity: int) -> plan.Prepared:
         calls = message.tool_format(body, service.text_model)
         constraint = structured.constraint(body, calls)
         one = prompt.chat(body, service.text_model, service.template, capacity)
-        return Prepared([one], constraint, calls)
+        return plan.Prepared([one], constraint, calls)
 
     return await _answer(service, incoming, body, timer, prepare)
 
@@ -57,9 +36,9 @@ async def completions(service: Service, incoming: web.Request) -> web.StreamResp
     timer = service.timer("text_completion", incoming.headers)
     body = parse(CompletionRequest, await http.read_body(incoming), service.unknown_names)
 
-    def prepare(capacity: int) -> Prepared:
+    def prepare(capacity: int) -> plan.Prepared:
         constraint = structured.constraint(body)
-        return Prepared(prompt.completion(body, service.text_model, capacity), constraint)
+        return plan.Prepared(prompt.completion(body, service.text_model, capacity), constraint)
 
     return await _answer(service, incoming, body, timer, prepare)
 
@@ -67,9 +46,9 @@ async def completions(service: Service, incoming: web.Request) -> web.StreamResp
 async def _answer(
     service: Service,
     incoming: web.Request,
-    body: Body,
+    body: plan.Body,
     timer: RequestTimer,
-    prepare: Callable[[int], Prepared],
+    prepare: Callable[[int], plan.Prepared],
 ) -> web.StreamResponse:
     resolved = service.resolve(incoming.headers, body.model)
     has_timing = request.wants_timing(incoming)
@@ -78,7 +57,7 @@ async def _answer(
         prepared = await service.in_thread(lambda: prepare(service.client.token_capacity))
         await service.grammars.check(prepared.constraint)
         service.check_ready()
-        wanted, choices = _plan(service, body, resolved, prepared)
+        wanted, choices = plan.plan(service, body, resolved, prepared)
         prompt_tokens = sum(len(one.ids) for one in prepared.prompts)
         transport = incoming.transport
         cut = transport.abort if body.stream and transport is not None else None
@@ -113,78 +92,9 @@ def _end(choices: list[Choice]) -> tuple[str | None, int]:
     )
 
 
-def _plan(
-    service: Service, body: Body, resolved: Resolved, prepared: Prepared
-) -> tuple[list[Wanted], list[Choice]]:
-    """A sequence and a choice for every prompt and each of its n answers. Raises BadRequestError."""
-    assert service.client.ready is not None
-    vocabulary_size, capacity = service.client.ready.vocabulary_size, service.client.token_capacity
-    wanted: list[Wanted] = []
-    choices: list[Choice] = []
-    for one in prepared.prompts:
-        sampling.check_prompt(one, vocabulary_size, capacity, least_answer=int(body.token_limit != 0))
-        params = sampling.parameters(
-            body,
-            service.text_model.sampling,
-            prompt_tokens=len(one.ids),
-            vocabulary_size=vocabulary_size,
-            capacity=capacity,
-            default_max_tokens=resolved.max_tokens,
-            grammar=prepared.constraint.grammar,
-        )
-        for choice in range(body.n):
-            wanted.append(
-                Wanted(
-                    one.ids,
-                    msgspec.structs.replace(params, choice=choice),
-                    request_class=resolved.request_class,
-                    priority=body.priority,
-                    expected_output_tokens=body.asked_token_limit,
-                )
-            )
-            choices.append(_choice(service, body, one, params, prepared.calls, len(choices)))
-    return wanted, choices
-
-
-def _choice(
-    service: Service,
-    body: Body,
-    one: Prompt,
-    params: core.SamplingParams,
-    calls: structured.ToolFormat | None,
-    index: int,
-) -> Choice:
-    text_model = service.text_model
-    continues = isinstance(body, CompletionRequest) or body.continue_final_message
-    echoes = isinstance(body, CompletionRequest) and body.echo
-    top = body.top_logprobs_wanted
-    answer = Answer(
-        Detokenizer(
-            text_model.tokenizer,
-            tuple(one.ids[-CONTEXT_TOKENS:]) if continues else (),
-            # Else calls of tools that begin with a special token would not be seen.
-            show_special=not body.skip_special_tokens or (calls is not None and bool(calls.special_ids)),
-        ),
-        stops=body.stops,
-        include_stop=body.include_stop_str_in_output,
-        min_tokens=body.min_tokens,
-        stop_token_ids=params.stop_token_ids,
-        keeps_logprobs=top is not None,
-        echoed_chars=len(one.text) if echoes else 0,
-    )
-    shaper: Shaper = TextShaper("text")
-    if isinstance(body, ChatRequest):
-        shaper = message.shaper(body, text_model, calls, starts_inside_reasoning=one.opens_reasoning)
-    write: WriteLogprobs | None = None
-    if top is not None:
-        writer = LogprobWriter(text_model.token_text, top, as_ids=body.return_tokens_as_token_ids)
-        write = writer.chat if isinstance(body, ChatRequest) else writer.completion
-    return Choice(index, one, answer, shaper, write_logprobs=write, echoes=echoes)
-
-
 async def _whole(
     service: Service,
-    body: Body,
+    body: plan.Body,
     group: Group,
     choices: list[Choice],
     reply: Reply,

@@ -8,7 +8,7 @@ from aiohttp import web
 from firsttoken_api import errors, names
 from firsttoken_runtime.server.classes import Resolved
 from firsttoken_runtime.server.request_timer import RequestTimer
-from firsttoken_runtime.server.sequences import Group, Wanted
+from firsttoken_runtime.server.sequence import Group, Wanted
 from firsttoken_runtime.server.service import Service
 
 

@@ -14,7 +14,7 @@ from firsttoken_runtime.server import http, prompt, request, sampling, wire
 from firsttoken_runtime.server.logprobs import finite
 from firsttoken_runtime.server.openai_models import ScoreRequest, parse
 from firsttoken_runtime.server.prompt import Prompt
-from firsttoken_runtime.server.sequences import Group, Wanted
+from firsttoken_runtime.server.sequence import Group, Wanted
 from firsttoken_runtime.server.service import Service
 from firsttoken_runtime.server.token_text import TokenText
 

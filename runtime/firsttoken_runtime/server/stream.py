@@ -16,7 +16,7 @@ from firsttoken_api import errors
 from firsttoken_runtime.server.choice import Choice, Delta, Reading
 from firsttoken_runtime.server.replies import Reply, usage
 from firsttoken_runtime.server.request_timer import RequestTimer
-from firsttoken_runtime.server.sequences import Group
+from firsttoken_runtime.server.sequence import Group
 
 KEEP_ALIVE_S = 10.0
 HEADERS = {
