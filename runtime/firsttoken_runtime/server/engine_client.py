@@ -21,6 +21,7 @@ from firsttoken_runtime.server import (
     engine_watch,
     flag_switch,
     life,
+    sequence,
     sequences,
 )
 
@@ -115,10 +116,10 @@ class EngineClient:
 
     def group(
         self,
-        wanted: list[sequences.Wanted],
+        wanted: list[sequence.Wanted],
         arrival_s: float,
         on_overflow: Callable[[], None] | None = None,
-    ) -> AbstractContextManager[sequences.Group]:
+    ) -> AbstractContextManager[sequence.Group]:
         """Submit the sequences of one request, and abort those that go on when the block is left.
 
         Raises UnavailableError. `on_overflow` is called when the caller has left too many tokens unread; it
