@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import json
 import os
 import signal
 import sys
@@ -148,6 +149,33 @@ async def test_answers_logprobs_and_scores_agree(server):
         (choice,) = (await response.json())["choices"]
     assert choice["text"] == prompt
     assert choice["logprobs"]["token_logprobs"][1:] == pytest.approx(scored["logprobs"][1:-4], abs=0.05)
+
+
+async def test_an_answer_follows_its_schema(server):
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}, "is_capital": {"type": "boolean"}},
+        "required": ["city", "is_capital"],
+        "additionalProperties": False,
+    }
+    answer = await server.client.chat.completions.create(
+        model="smollm2",
+        messages=QUESTION,
+        temperature=0,
+        max_tokens=60,
+        response_format={"type": "json_schema", "json_schema": {"name": "place", "schema": schema}},
+    )
+    found = json.loads(answer.choices[0].message.content)
+    assert found.keys() == {"city", "is_capital"}
+    assert isinstance(found["is_capital"], bool)
+    assert answer.choices[0].finish_reason == "stop"
+    with pytest.raises(openai.BadRequestError) as caught:
+        await server.client.chat.completions.create(
+            model="smollm2",
+            messages=QUESTION,
+            tools=[{"type": "function", "function": {"name": "f"}}],
+        )
+    assert caught.value.param == "tools"
 
 
 async def test_bad_requests_are_refused_and_the_engine_lives(server):
