@@ -77,6 +77,17 @@ def test_gaps_are_those_of_each_choice():
     assert _value(metrics, "vllm:inter_token_latency_seconds_sum") == 7.0
 
 
+def test_the_pace_is_that_of_each_choice():
+    clock, metrics = _Clock(), Metrics("m")
+    timer = RequestTimer(metrics, clock)
+    for now_s, choice in ((101.0, 0), (101.0, 1), (103.0, 0), (105.0, 1)):
+        clock.now_s = now_s
+        timer.tokens([_token()], choice)
+    timer.end("length", prompt_tokens=1, completion_tokens=4)
+    assert _value(metrics, "vllm:request_time_per_output_token_seconds_count") == 2
+    assert _value(metrics, "vllm:request_time_per_output_token_seconds_sum") == 6.0
+
+
 def test_a_request_without_text_has_no_ttft():
     metrics = Metrics("m")
     RequestTimer(metrics, _Clock()).end("abort", prompt_tokens=7, completion_tokens=0)

@@ -102,14 +102,16 @@ class Metrics:
         self._admission_rejections.inc()
         self._admission_refused.labels(*self._labels, reason).inc()
 
+    def pace(self, tpot_s: float) -> None:
+        """One answer took so long for each token after its first."""
+        self._tpot.observe(tpot_s)
+
     def ended(self, ended: stages.Ended) -> None:
         """A request ended: by itself (`stop`, `length`, `tool_calls`), or by `abort` or `error`."""
         self._success.labels(*self._labels, ended.reason).inc()
         self._latency.observe(ended.latency_s)
         self._prompt_length.observe(ended.prompt_tokens)
         self._generation_length.observe(ended.completion_tokens)
-        if ended.timing is not None and ended.completion_tokens > 1:
-            self._tpot.observe((ended.latency_s - ended.timing.ttft_s) / (ended.completion_tokens - 1))
         if ended.times is not None:
             self._prefill.observe(ended.times.sampled_s - ended.times.scheduled_s)
             self._decode.observe(max(0.0, ended.ended_s - ended.times.sampled_s))

@@ -7,10 +7,20 @@ machine, which the engine shares. Reports to `Metrics` as things happen, and to 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from firsttoken_runtime import core
 from firsttoken_runtime.server import stages
 from firsttoken_runtime.server.metrics import Metrics
+
+
+@dataclass
+class _Pace:
+    """How the tokens of one choice have come."""
+
+    first_s: float
+    last_s: float
+    tokens: int
 
 
 class RequestTimer:
@@ -33,19 +43,22 @@ class RequestTimer:
         self.timing: stages.Timing | None = None
         """Set when the first text has been written."""
         self._times: core.FirstTokenTimes | None = None
-        self._last_token_s: dict[int, float] = {}
+        self._paces: dict[int, _Pace] = {}
 
     def tokens(self, tokens: Sequence[core.Token], choice: int = 0) -> None:
         """Tokens of one choice, at least one, have arrived from the engine."""
         now = self._clock()
-        last = self._last_token_s.get(choice)
-        if last is not None:
-            self._metrics.token_gap(now - last, len(tokens))
-        elif (times := tokens[0].times) is not None:
+        pace = self._paces.get(choice)
+        if pace is not None:
+            self._metrics.token_gap(now - pace.last_s, len(tokens))
+            pace.last_s = now
+            pace.tokens += len(tokens)
+            return
+        self._paces[choice] = _Pace(now, now, len(tokens))
+        if (times := tokens[0].times) is not None:
             self._metrics.scheduled(max(0.0, times.scheduled_s - self.arrival_s))
             if self._times is None:
                 self._times = times
-        self._last_token_s[choice] = now
 
     def text(self) -> None:
         """Text, or the end without any, has been written."""
@@ -68,5 +81,8 @@ class RequestTimer:
             operation=self._operation,
             headers=self._trace_headers,
         )
+        for pace in self._paces.values():
+            if pace.tokens > 1:
+                self._metrics.pace((pace.last_s - pace.first_s) / (pace.tokens - 1))
         self._metrics.ended(ended)
         self._on_end(ended)
