@@ -7,7 +7,7 @@ from aiohttp import web
 
 from firsttoken_api.errors import UserError
 from firsttoken_runtime.bench import client as bench_client
-from firsttoken_runtime.bench import workload
+from firsttoken_runtime.bench import summary, workload
 from runtime.fake_engine import FAIL, Script
 from runtime.serving import serving
 
@@ -65,6 +65,17 @@ async def test_a_server_that_is_not_there():
             await bench_client.model_name(http, "http://127.0.0.1:9")
 
 
+async def test_what_the_server_measured_comes_on_demand():
+    async with serving(Script(token_s=0.01)) as served, bench_client.session() as http:
+        plain = await bench_client.Client(http, served.url, "fake").ask(letters("AAA"))
+        record = await bench_client.Client(http, served.url, "fake", wants_timing=True).ask(letters("BBB"))
+    assert (plain.error, plain.server_timing, record.error) == ("", None, "")
+    assert record.server_timing is not None
+    assert record.ttft_s is not None
+    assert 0 < record.server_timing.ttft_ms < record.ttft_s * 1e3 + 5
+    assert sum(record.server_timing.stages_ms.values()) == pytest.approx(record.server_timing.ttft_ms)
+
+
 TEXT = b'data: {"choices": [{"text": "a"}]}\n\n'
 USAGE = b'data: {"choices": [], "usage": {"completion_tokens": 4}}\n\n'
 END = b'data: {"choices": [{"text": "", "finish_reason": "length"}]}\n\n'
@@ -86,6 +97,34 @@ DONE = b"data: [DONE]\n\n"
     ],
 )
 async def test_every_way_a_stream_can_end(events: list[bytes], error: str):
+    record = await answered_with(events)
+    assert (error in record.error) if error else record.error == ""
+
+
+TIMING = b'data: {"choices": [], "timing": {"ttft_ms": 3, "stages_ms": {"queue": 1, "write": 2}}}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("timing", "error"),
+    [
+        (TIMING, ""),
+        (b"", "the answer had no timing"),
+        (TIMING.replace(b"ttft_ms", b"x"), "a timing that cannot be read"),
+        (TIMING.replace(b"1", b"null"), "a timing that cannot be read"),
+        (TIMING.replace(b'{"queue": 1, "write": 2}', b"[]"), "a timing that cannot be read"),
+    ],
+    ids=["whole", "missing", "no TTFT", "a stage is null", "no names"],
+)
+async def test_a_timing_that_was_asked_for_must_come(timing: bytes, error: str):
+    record = await answered_with([TEXT, END, USAGE, timing, DONE], wants_timing=True)
+    assert (error in record.error) if error else record.error == ""
+    expected = None if error else summary.ServerTiming(3.0, {"queue": 1.0, "write": 2.0})
+    assert record.server_timing == expected
+
+
+async def answered_with(events: list[bytes], **changes: bool) -> summary.Record:
+    """By a server that sends just these."""
+
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -103,10 +142,9 @@ async def test_every_way_a_stream_can_end(events: list[bytes], error: str):
     try:
         async with bench_client.session() as http:
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            record = await bench_client.Client(http, url, "x").ask(letters("A"))
+            return await bench_client.Client(http, url, "x", **changes).ask(letters("A"))
     finally:
         await runner.cleanup()
-    assert (error in record.error) if error else record.error == ""
 
 
 def test_the_class_is_a_header_and_no_limit_is_null():

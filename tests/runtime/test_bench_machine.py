@@ -1,4 +1,7 @@
 import hashlib
+import os
+
+import pytest
 
 from firsttoken_runtime.bench import machine
 
@@ -22,6 +25,15 @@ def test_cpuinfo_is_read(tmp_path):
     file.write_text("Features\t: fp asimd sve\n")
     assert machine._features(file) == ("neon", "sve")
     assert machine._processor(tmp_path / "missing") != ""
+
+
+def test_a_core_is_busy_but_for_idling_and_waiting_for_disks(tmp_path):
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  9 9 9 9 9 9 9 9 0 0\ncpu1 100 20 30 5000 700 4 5 6 7 8\nintr 1\n")
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert machine.busy_seconds(1, stat) == pytest.approx((100 + 20 + 30 + 4 + 5 + 6) / ticks)
+    with pytest.raises(ValueError, match="no core 0"):
+        machine.busy_seconds(0, stat)
 
 
 def test_this_machine_says_what_it_is():

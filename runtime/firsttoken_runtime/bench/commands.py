@@ -6,7 +6,6 @@ the time was up, 2 wrong input.
 """
 
 import asyncio
-import os
 import signal
 from collections.abc import Collection, Coroutine
 from pathlib import Path
@@ -189,8 +188,8 @@ def peers(
     ] = "bfloat16,float32",
     repeats: options.Repeats = 3,
     alone_requests: Annotated[int, typer.Option(min=1, help="Requests of the one client, a repeat.")] = 5,
-    server_core: Annotated[int, typer.Option(min=0, help="The core of all servers.")] = 0,
-    client_core: Annotated[int, typer.Option(min=0, help="The core of the client.")] = 1,
+    server_core: options.ServerCore = 0,
+    client_core: options.ClientCore = 1,
     vllm_python: Annotated[
         Path | None,
         typer.Option(help="Python of an environment with vLLM; by default one is made in the cache."),
@@ -202,9 +201,7 @@ def peers(
     """Our engine beside vLLM on a CPU: one core each, interleaved, 256 tokens in and 64 out."""
     from firsttoken_runtime.bench import peers_run
 
-    missing = {server_core, client_core} - os.sched_getaffinity(0)
-    if missing:
-        raise UserError(f"core {missing.pop()} is not one that this process may use")
+    options.check_cores(server_core, client_core)
     allowed = ("bfloat16", "float16", "float32")
     formats = tuple(dtypes.split(","))
     for dtype in formats:
@@ -224,6 +221,44 @@ def peers(
     )
     done = _run(peers_run.run(wish))
     _exit([f"{done.errors} requests failed"] if done.errors else [])
+
+
+@app.command()
+def stages(
+    source: options.Source,
+    requests: Annotated[
+        int, typer.Option(min=1, help="Requests of a round; each load has one a repeat.")
+    ] = 20,
+    repeats: options.Repeats = 3,
+    server_core: options.ServerCore = 0,
+    client_core: options.ClientCore = 1,
+    dtype: options.DType = "auto",
+    out: options.Out = None,
+    seed: options.Seed = 1,
+    time_limit: options.Minutes = 10.0,
+    token_ids: options.TokenIds = "1000:30000",
+) -> None:
+    """Where the time to the first token goes, and how much of it the server does not see."""
+    from firsttoken_runtime.bench import stages_run
+
+    options.check_cores(server_core, client_core)
+    wish = stages_run.Wish(
+        source=options.path_of(source),
+        out=out,
+        requests=requests,
+        repeats=repeats,
+        seed=seed,
+        time_limit_s=time_limit * 60,
+        server_core=server_core,
+        client_core=client_core,
+        dtype=dtype,
+        token_ids=options.token_ids(token_ids),
+    )
+    done = _run(stages_run.run(wish))
+    reasons = [f"{done.errors} requests failed"] if done.errors else []
+    if not done.is_complete:
+        reasons.append("the time was up before the load was through")
+    _exit(reasons)
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

@@ -54,6 +54,7 @@ class Conductor:
         console: Console,
         folder: Path,
         sha256: str,
+        load_before: tuple[float, float, float],
     ) -> None:
         self._wish = wish
         self._target = target
@@ -61,6 +62,7 @@ class Conductor:
         self._console = console
         self._folder = folder
         self._sha256 = sha256
+        self._load_before = load_before
 
     async def rounds(
         self, wanted: experiment.Experiment, repeats: int, time_limit_s: float
@@ -79,13 +81,12 @@ class Conductor:
         wish = self._wish
         state = await server.Ops(self._http, self._target.ops_url).state()
         started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        load_before = machine.load_average()
         done = await self.rounds(wanted, wish.repeats, wish.time_limit_s)
         context = result.Context(
             machine=machine.look(),
             command=machine.command(),
             started_at=started_at,
-            load_before=load_before,
+            load_before=self._load_before,
             load_after=machine.load_average(),
             model=wish.source.name,
             model_sha256=self._sha256,
@@ -109,6 +110,8 @@ async def with_server(
     """Starts the server that all of `use` runs on, and ends it."""
     folder = show.folder(wish.out, name)
     console = Console(highlight=False)
+    # Before the server loads its model, which is work too.
+    load_before = machine.load_average()
     async with AsyncExitStack() as stack:
         log = folder / "server.log"
         console.print(f"Starting the server (its log: {log})", soft_wrap=True)
@@ -116,11 +119,8 @@ async def with_server(
             server.serving(str(wish.source), wish.server_options(needs), folder / "server.log")
         )
         http = await stack.enter_async_context(client.session())
-        return await use(
-            Conductor(
-                wish, target, http, console, folder, await asyncio.to_thread(machine.digest, wish.source)
-            )
-        )
+        sha256 = await asyncio.to_thread(machine.digest, wish.source)
+        return await use(Conductor(wish, target, http, console, folder, sha256, load_before))
 
 
 def check(done: Sequence[result.Result]) -> Collection[str]:

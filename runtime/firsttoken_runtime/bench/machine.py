@@ -47,6 +47,16 @@ def load_average() -> tuple[float, float, float]:
     return psutil.getloadavg()
 
 
+def busy_seconds(core: int, stat: Path = Path("/proc/stat")) -> float:
+    """Time since the start of the machine in which a core was not idle, time taken by its host included."""
+    for line in stat.read_text().splitlines():
+        name, *ticks = line.split()
+        if name == f"cpu{core}":
+            user, nice, system, _idle, _iowait, *others = map(int, ticks[:8])
+            return (user + nice + system + sum(others)) / os.sysconf("SC_CLK_TCK")
+    raise ValueError(f"{stat} has no core {core}")
+
+
 def command() -> list[str]:
     """As it was typed, but for the path of the program."""
     return [Path(sys.argv[0]).name, *sys.argv[1:]]

@@ -27,6 +27,9 @@ Requests = Annotated[int, typer.Option(min=1, help="Requests of a round.")]
 Concurrency = Annotated[int, typer.Option(min=1, max=1000, help="Clients that ask at once.")]
 TokenIds = Annotated[str, typer.Option(metavar="LOW:HIGH", help="Token ids that prompts are made of.")]
 
+ServerCore = Annotated[int, typer.Option(min=0, help="The core of all servers.")]
+ClientCore = Annotated[int, typer.Option(min=0, help="The core of the client.")]
+
 SPARE_CORE = "spare"
 """Default of --threads: one core stays with the client."""
 
@@ -36,6 +39,13 @@ def path_of(source: str) -> Path:
     if not path.exists():
         raise UserError(f"SOURCE: {path}: no such file or folder")
     return path
+
+
+def check_cores(*cores: int) -> None:
+    """Raises UserError for a core that this process may not use."""
+    missing = set(cores) - os.sched_getaffinity(0)
+    if missing:
+        raise UserError(f"core {missing.pop()} is not one that this process may use")
 
 
 def wish(

@@ -74,7 +74,7 @@ def markdown(done: Comparison) -> str:
 
 
 def _warnings(done: Comparison) -> list[str]:
-    said = []
+    said = report.load_warnings(done.context)
     if done.errors:
         said.append(f"**{done.errors} requests failed**; they are in no figure.")
     busiest = max((one.idle_load for one in done.samples), default=0.0)

@@ -18,7 +18,6 @@ from firsttoken_runtime.bench import (
     child,
     client,
     hugging_face,
-    load,
     machine,
     peers,
     peers_report,
@@ -26,9 +25,7 @@ from firsttoken_runtime.bench import (
     rounds,
     server,
     show,
-    summary,
     vllm,
-    workload,
 )
 
 BANDWIDTH_LIMIT_S = 120.0
@@ -137,7 +134,7 @@ async def _measure(
     samples = []
     warm, _ = peers.lanes(wish.seed, -1, 2)
     for engine in targets:
-        await _drive(clients[engine], warm, deadline_s, 1)
+        await rounds.drive(clients[engine], warm, deadline_s, 1)
     with show.progress(console, len(plan)) as report:
         for index, (repeat, name) in enumerate(plan):
             engine = names[name]
@@ -146,21 +143,13 @@ async def _measure(
             report(rounds.Progress(name, repeat, 0, 2))
             others = [target for other, target in targets.items() if other != engine]
             began_s, used_s = time.monotonic(), _used_s(others)
-            alone = await _drive(clients[engine], one, deadline_s, 2 * left)
+            alone = await rounds.drive(clients[engine], one, deadline_s, 2 * left)
             report(rounds.Progress(name, repeat, 1, 2))
-            together = await _drive(clients[engine], eight, deadline_s, 2 * left - 1)
+            together = await rounds.drive(clients[engine], eight, deadline_s, 2 * left - 1)
             report(rounds.Progress(name, repeat, 2, 2))
             idle_load = (_used_s(others) - used_s) / (time.monotonic() - began_s)
             samples.append(peers.sample(engine, repeat, alone, together, idle_load))
     return samples
-
-
-async def _drive(
-    asking: client.Client, lane: workload.Lane, deadline_s: float, rounds_left: int
-) -> summary.Round:
-    share_s = max(rounds.LEAST_ROUND_S, (deadline_s - time.monotonic()) / rounds_left)
-    outcome = await load.run(asking, [lane], share_s)
-    return rounds.round_of("", 0, outcome, {}, {})
 
 
 def _used_s(targets: Sequence[server.Target]) -> float:

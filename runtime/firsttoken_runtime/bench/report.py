@@ -7,6 +7,8 @@ from firsttoken_runtime.bench.result import Context, Result
 
 UNKNOWN = "–"
 HEAD = ("TTFT P50 / P90 / P95 / P99 ms", "TPOT P50 / P95 ms", "req/s", "output tok/s", "errors")
+LOADED = 0.5
+"""Load average over a minute. A machine that was left alone is far below."""
 KV_HEAD = ("KV memory use", "internal waste", "preemptions")
 
 
@@ -25,7 +27,7 @@ def markdown(result: Result) -> str:
 
 
 def _warnings(result: Result) -> list[str]:
-    said = []
+    said = load_warnings(result.context)
     if not result.is_complete:
         cut = sorted({one.variant for one in result.rounds if not one.is_complete})
         said.append(f"**Not complete**: the time was up before the load was through in {', '.join(cut)}.")
@@ -33,6 +35,17 @@ def _warnings(result: Result) -> list[str]:
     if late_s > 0.1:
         said.append(f"**The client was late**: up to {late_s * 1e3:.0f} ms after a request was due.")
     return [*said, ""] if said else []
+
+
+def load_warnings(context: Context) -> list[str]:
+    """A line where other work ran just before the run: nothing says that it had ended when the run began."""
+    before = context.load_before[0]
+    if before <= LOADED:
+        return []
+    return [
+        f"**The machine was busy**: its load average over the minute before the run was {before:.2f}; "
+        "figures may be too slow by an unknown factor."
+    ]
 
 
 def _figures(result: Result) -> str:

@@ -79,6 +79,22 @@ async def run(
     return rounds
 
 
+async def drive(
+    asking: bench_client.Client,
+    lane: workload.Lane,
+    deadline_s: float,
+    rounds_left: int,
+    *,
+    variant: str = "",
+    repeat: int = 0,
+    on_done: Callable[[], None] = lambda: None,
+) -> summary.Round:
+    """One lane to a server as it is, in an even share of the time that is left until `deadline_s`."""
+    share_s = max(LEAST_ROUND_S, (deadline_s - time.monotonic()) / rounds_left)
+    outcome = await load.run(asking, [lane], share_s, on_done)
+    return round_of(variant, repeat, outcome, {}, {})
+
+
 async def _warm(client: bench_client.Client, request: workload.Request) -> None:
     """One short request, so that no round pays for what happens once. Raises UserError if it fails."""
     short = workload.Request(request.prompt_token_ids[:32], 2, request_class=request.request_class)

@@ -6,8 +6,17 @@ as an error and in no percentile.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ServerTiming:
+    """The TTFT of one request as its server measured it, in the server's own words. Milliseconds."""
+
+    ttft_ms: float
+    stages_ms: Mapping[str, float]
+    """In the order in which a request passes them."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +34,8 @@ class Record:
     longest_gap_s: float = 0.0
     """Between two pieces of content."""
     error: str = ""
+    server_timing: ServerTiming | None = None
+    """Where it was asked for."""
 
 
 @dataclass(frozen=True)

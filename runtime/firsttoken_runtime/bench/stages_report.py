@@ -1,0 +1,126 @@
+"""Where the time to the first token went, as data and as Markdown. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from firsttoken_runtime.bench import report, stages
+from firsttoken_runtime.bench.result import Context, errors_of
+
+TITLE = "Where the time to the first token goes"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run of `bench stages`."""
+
+    samples: tuple[stages.Sample, ...]
+    context: Context
+
+    @property
+    def errors(self) -> int:
+        return errors_of([one.round for one in self.samples])
+
+    @property
+    def is_complete(self) -> bool:
+        return all(one.round.is_complete for one in self.samples)
+
+    def figures(self) -> dict[str, stages.Figures]:
+        """Of the loads that have any."""
+        found = {load: stages.figures(stages.of(self.samples, load)) for load in stages.LOADS}
+        return {load: one for load, one in found.items() if one is not None}
+
+
+def document(done: Measured) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "experiment": "stages",
+        "prompt_tokens": list(stages.PROMPT_TOKENS),
+        "output_tokens": stages.OUTPUT_TOKENS,
+        "is_complete": done.is_complete,
+        "context": dataclasses.asdict(done.context),
+        "loads": {load: dataclasses.asdict(one) for load, one in done.figures().items()},
+        "bars": [
+            dataclasses.asdict(one) | {"is_reached": one.is_reached} for one in stages.judge(done.samples)
+        ],
+        "samples": [dataclasses.asdict(one) for one in done.samples],
+    }
+
+
+def markdown(done: Measured) -> str:
+    low, high = stages.PROMPT_TOKENS
+    parts = [
+        f"# {TITLE}: prompts of {low} to {high} tokens, {stages.OUTPUT_TOKENS} out",
+        "",
+        *_warnings(done),
+        _spreads(done.figures()),
+        "",
+        "Milliseconds. Means of the stages add up to that of the server's TTFT; percentiles do not.",
+        "",
+        "## Bars",
+        "",
+        _verdicts(stages.judge(done.samples)),
+        *report.errors([one.round for one in done.samples]),
+        "",
+        "## Measured on",
+        "",
+        report.machine(done.context),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _warnings(done: Measured) -> list[str]:
+    said = report.load_warnings(done.context)
+    if done.errors:
+        said.append(f"**{done.errors} requests failed**; they are in no figure.")
+    if not done.is_complete:
+        said.append("**Not complete**: the time was up before the load was through.")
+    for whose, loads in (
+        ("client", [one.client_core_load for one in done.samples]),
+        ("server", [one.server_core_load for one in done.samples]),
+    ):
+        if (busiest := max(loads, default=0.0)) > stages.IDLE:
+            said.append(f"**Others used up to {busiest:.0%} of the {whose}'s core** during a round.")
+    return [*said, ""] if said else []
+
+
+def _spreads(found: dict[str, stages.Figures]) -> str:
+    names = dict.fromkeys(name for one in found.values() for name in one.stages)
+    rows = [(name, *_cells([one.stages.get(name) for one in found.values()])) for name in names]
+    rows += [
+        ("**TTFT, server**", *_cells([one.server for one in found.values()])),
+        ("TTFT, client", *_cells([one.client for one in found.values()])),
+        ("client minus server", *_cells([one.unseen for one in found.values()])),
+    ]
+    heads = (f"{load} ({one.requests} requests): mean / P50 / P99" for load, one in found.items())
+    return report.table(("stage", *heads), rows)
+
+
+def _cells(spreads: Sequence[stages.Spread | None]) -> list[str]:
+    return [
+        " / ".join(f"{value:.2f}" for value in (one.mean_ms, one.p50_ms, one.p99_ms))
+        if one
+        else report.UNKNOWN
+        for one in spreads
+    ]
+
+
+def _verdicts(judged: Sequence[stages.Verdict]) -> str:
+    rows = []
+    for one in judged:
+        reached = {True: "yes", False: "**no**", None: "not measured"}[one.is_reached]
+        spread = (
+            f"{min(one.singles_ms):.3g} to {max(one.singles_ms):.3g}" if one.singles_ms else report.UNKNOWN
+        )
+        rows.append(
+            (
+                one.load,
+                one.text,
+                f"at most {one.at_most_ms:.3g}",
+                report.UNKNOWN if one.value_ms is None else f"{one.value_ms:.3g}",
+                spread,
+                f"not judged: {one.not_judged}" if one.not_judged else reached,
+            )
+        )
+    return report.table(("load", "bar", "limit, ms", "measured", "single repeats", "reached"), rows)
