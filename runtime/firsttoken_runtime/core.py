@@ -47,6 +47,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     sampling: SamplingParams
     arrival_s: float
     """Monotonic clock of this machine, shared by both processes."""
+    sent_s: float = 0.0
+    """When the server sent this: from then on the request waits for the engine. 0 = at arrival."""
     request_class: str = ""
     """A class of the hot settings in force; "" = the default class."""
     priority: int = 0
@@ -107,7 +109,7 @@ class FirstTokenTimes(msgspec.Struct, frozen=True, kw_only=True):
     """When a sequence passed each stage before its first token, on the monotonic clock."""
 
     queued_s: float
-    """The engine took it from the socket."""
+    """The server sent it to the engine."""
     scheduled_s: float
     """It was first given tokens."""
     prefilled_s: float

@@ -101,7 +101,7 @@ class Intake:
             message.arrival_s,
             # A model's own files may name an EOS id that its vocabulary does not have.
             frozenset(token_id for token_id in stop_ids if 0 <= token_id < self._vocabulary_size),
-            queued_at_s=time.monotonic(),
+            queued_at_s=message.sent_s,
             request_class=message.request_class,
             priority=message.priority,
             expected_output_tokens=message.expected_output_tokens,

@@ -24,6 +24,11 @@ from firsttoken_runtime.server import engine_entry
 
 log = logging.getLogger(__name__)
 
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824"}
+"""Every token reads all weights. In huge pages, and so in one heap, a CPU finds them faster: a decode step of
+SmolLM2 took a tenth less. The C library reads this when a process starts; one that does not know it goes on
+without. It costs about 100 MiB of resident memory."""
+
 
 class EngineChild:
     """One engine process, from `start`. `end` it, then `close` what it leaves."""
@@ -90,6 +95,11 @@ class EngineChild:
         shutil.rmtree(self._folder)
 
 
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(path for path in sys.path if path)
+    return HUGE_PAGES | os.environ | {"PYTHONPATH": path}
+
+
 async def start(
     module: str, settings: core.EngineSettings, initial: HotSettings | None, log_format: str
 ) -> EngineChild:
@@ -115,7 +125,7 @@ async def start(
         *(sys.executable, "-m", engine_entry.__name__),
         stdin=asyncio.subprocess.PIPE,
         start_new_session=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        env=_environment(),
     )
     assert process.stdin is not None
     process.stdin.write(msgspec.json.encode(launch) + b"\n")

@@ -6,6 +6,7 @@ aborted. The engine never waits for a reader: one that falls too far behind is d
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -90,6 +91,7 @@ class Sequences:
                 prompt_token_ids=wanted.prompt_token_ids,
                 sampling=wanted.sampling,
                 arrival_s=arrival_s,
+                sent_s=time.monotonic(),
                 request_class=wanted.request_class,
                 priority=wanted.priority,
                 expected_output_tokens=wanted.expected_output_tokens,

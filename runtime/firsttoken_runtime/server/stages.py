@@ -16,9 +16,9 @@ class Stage(StrEnum):
     """What a request waits for, in order."""
 
     TOKENIZE = "tokenize"
-    """From arrival until the engine has taken it: reading, checking, tokenizing, the way to the engine."""
+    """From arrival until it is sent to the engine: reading, checking, tokenizing."""
     QUEUE = "queue"
-    """Until it is first given tokens."""
+    """Until it is first given tokens, the rest of the step that ran when it came included."""
     PREFILL = "prefill"
     """Until the forward pass of its last prompt token has ended."""
     FIRST_SAMPLE = "first_sample"
