@@ -157,6 +157,20 @@ def test_admission_leaves_a_block_for_each_that_runs() -> None:
     assert len(step.prefills) == 0, "3 blocks are free, 3 + 1 are needed"
 
 
+@pytest.mark.parametrize("continuous_batching", [False, True])
+def test_with_one_block_a_sequence_every_block_is_used(continuous_batching: bool) -> None:
+    """Nobody who runs needs another one: a block kept free would halve the baseline's batch."""
+    limits = replace(
+        LIMITS, max_model_len=100, max_prefill_batch=8, continuous_batching=continuous_batching, chunk_tokens=None
+    )
+    one = scheduling.Scheduler(limits, blocks.Pool(7, 100))
+    for number in range(9):
+        one.submit(sequence(number))
+    run_step(one)
+    assert one.running_ids() == set(range(7))
+    assert len(drain(one)) == 9
+
+
 def test_alone_a_sequence_may_fill_the_whole_pool() -> None:
     one = scheduler(num_blocks=4, limits=replace(LIMITS, max_model_len=64))
     one.submit(sequence(1, prompt=60, max_tokens=4))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 MIN_CHUNK_TOKENS = 64
 MAX_PREEMPTIONS = 3
 """After this many a sequence is never a victim again."""
-WATERMARK_FRACTION = 0.01
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,6 @@ class Limits:
         if self.chunk_tokens is None:
             return max(self.max_num_batched_tokens, self.max_model_len + self.max_num_seqs)
         return self.max_num_batched_tokens
-
-    def watermark_blocks(self, num_blocks: int, num_running: int) -> int:
-        """Blocks that admission leaves free for those that run; none when nothing runs."""
-        if num_running == 0:
-            return 0
-        return max(num_running, int(num_blocks * WATERMARK_FRACTION))
 
     def most_tokens(self, num_prompt_tokens: int, max_tokens: int) -> int:
         """The longest a sequence may become."""

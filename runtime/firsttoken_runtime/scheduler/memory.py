@@ -10,6 +10,8 @@ from firsttoken_runtime.cache import blocks
 from firsttoken_runtime.scheduler import limits as scheduler_limits
 from firsttoken_runtime.scheduler.sequence import Sequence
 
+WATERMARK_FRACTION = 0.01
+
 
 class Memory:
     """The pool and its promises."""
@@ -29,6 +31,13 @@ class Memory:
         if sequence.preemptions >= scheduler_limits.MAX_PREEMPTIONS:
             num_tokens = limits.most_tokens(sequence.num_prompt_tokens, sequence.sampling.max_tokens)
         return self.pool.blocks_for(num_tokens)
+
+    def watermark_blocks(self, num_running: int, limits: scheduler_limits.Limits) -> int:
+        """What admission leaves free for those that run. None when nothing runs, or when one block holds the
+        longest sequence: then nobody who runs ever needs another."""
+        if num_running == 0 or self.pool.block_size_tokens >= limits.max_model_len:
+            return 0
+        return max(num_running, int(self.pool.num_blocks * WATERMARK_FRACTION))
 
     def promise(self, sequence: Sequence, num_blocks: int) -> None:
         """Admit a sequence. Ask `available_blocks` first."""

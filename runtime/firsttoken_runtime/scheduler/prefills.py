@@ -17,7 +17,7 @@ def admit_batch(roster: Roster) -> None:
     limits, memory = roster.limits, roster.memory
     while len(roster.running) < limits.max_num_seqs and roster.waiting:
         (first,) = roster.waiting.first(1)
-        watermark = limits.watermark_blocks(memory.pool.num_blocks, len(roster.running))
+        watermark = memory.watermark_blocks(len(roster.running), limits)
         if memory.needed_blocks(first, limits) + watermark > memory.available_blocks:
             break
         roster.admit(first)
@@ -158,7 +158,7 @@ class _Visit:
         needed = memory.needed_blocks(sequence, limits)
         if self._is_kept:
             return 1, needed
-        watermark = limits.watermark_blocks(memory.pool.num_blocks, num_running)
+        watermark = memory.watermark_blocks(num_running, limits)
         return num_running + 1 - limits.max_num_seqs, needed + watermark - memory.available_blocks
 
     def _make_way(self, sequence: Sequence, slots: int, num_blocks: int) -> bool:
