@@ -161,7 +161,11 @@ def test_admission_leaves_a_block_for_each_that_runs() -> None:
 def test_with_one_block_a_sequence_every_block_is_used(continuous_batching: bool) -> None:
     """Nobody who runs needs another one: a block kept free would halve the baseline's batch."""
     limits = replace(
-        LIMITS, max_model_len=100, max_prefill_batch=8, continuous_batching=continuous_batching, chunk_tokens=None
+        LIMITS,
+        max_model_len=100,
+        max_prefill_batch=8,
+        continuous_batching=continuous_batching,
+        chunk_tokens=None,
     )
     one = scheduling.Scheduler(limits, blocks.Pool(7, 100))
     for number in range(9):

@@ -6,7 +6,7 @@ import pytest
 
 from firsttoken_runtime.cache import blocks
 from firsttoken_runtime.scheduler import limits, pace, scheduler, speed
-from runtime import simulation
+from runtime import scheduling, simulation
 
 
 def budget_after(gaps_s: list[float], objective_s: float | None) -> int:
@@ -52,3 +52,22 @@ def test_the_objective_holds_while_prompts_pour_in(objective_s: float) -> None:
     assert without > 0.5
     assert held <= objective_s * 1.05
     assert results[1].tokens_per_s > 0.85 * results[0].tokens_per_s, "shrunk no further than needed"
+
+
+def test_hot_settings_that_are_switched_do_not_forget_the_pace() -> None:
+    """Each document of a controller would give one burst of prompts at full speed."""
+    one = scheduler.Scheduler(limits.Limits(256, 8, 512, 8, tpot_p95_s=0.01), blocks.Pool(200, 16))
+    now, number, shares = 0.0, 0, []
+    for steps in range(400):
+        while one.stats().waiting < 3:
+            number += 1
+            one.submit(scheduling.sequence(number, 200, 40, arrival_s=now))
+        step = one.schedule(now)
+        now += simulation.step_s(step)
+        one.commit(step, scheduling.sampled(step), now)
+        if step.decodes:
+            shares.append(step.num_prefill_tokens)
+        if steps == 300:
+            shares.clear()
+            one.switch(one.limits)
+    assert max(shares) == limits.MIN_CHUNK_TOKENS

@@ -1,8 +1,11 @@
 """What the scheduler measures and reports."""
 
+import gc
+from types import FunctionType, ModuleType
+
 import pytest
 
-from firsttoken_runtime.scheduler import intervals, lengths, speed
+from firsttoken_runtime.scheduler import classes, intervals, lengths, speed
 from runtime.scheduling import BATCH, URGENT, run_step, sampled, scheduler, sequence
 
 
@@ -37,6 +40,66 @@ def test_idle_time_does_not_count() -> None:
     step = one.schedule(1000.0)
     one.commit(step, sampled(step), 1001.0)
     assert one.stats().kv_allocated_slot_seconds_total == 16.0
+
+
+def test_time_in_which_everybody_is_held_does_not_count() -> None:
+    """A grammar that compiles for minutes is no wait for memory."""
+    one = scheduler(max_num_seqs=1)
+    for number in (1, 2, 3):
+        one.submit(sequence(number, prompt=20, max_tokens=number))
+    one.hold(2)
+    one.hold(3)
+    step = one.schedule(1.0)
+    one.commit(step, sampled(step), 2.0)
+    assert not one.has_work
+    one.release(2)
+    one.release(3)
+    step = one.schedule(1000.0)
+    one.commit(step, sampled(step), 1001.0)
+    assert one.stats().kv_allocated_slot_seconds_total == 2 * 32
+
+
+def test_a_held_one_counts_in_the_class_that_is_in_force() -> None:
+    one = scheduler()
+    one.submit(sequence(1, request_class=URGENT))
+    one.hold(1)
+    one.switch(one.limits, classes=classes.ClassTable((classes.RequestClass("new", 1),)))
+    assert one.stats().waiting_by_class == {"new": 1}
+
+
+def reachable(root: object) -> int:
+    """Objects that hang on it."""
+    seen: dict[int, object] = {}
+    left = [root]
+    while left:
+        one = left.pop()
+        if id(one) not in seen and not isinstance(one, type | ModuleType | FunctionType):
+            seen[id(one)] = one
+            left += gc.get_referents(one)
+    return len(seen)
+
+
+def test_nothing_is_kept_of_what_was_served() -> None:
+    """However long it runs, and whether or not anybody asks for numbers."""
+    one = scheduler(num_blocks=12, max_num_seqs=3)
+    sizes = []
+    for number in range(1500):
+        name = (URGENT, BATCH)[number % 2]
+        one.submit(
+            sequence(number, prompt=30, max_tokens=1 + number % 40, request_class=name, arrival_s=number)
+        )
+        one.hold(number)
+        one.release(number)
+        if number % 7 == 0:
+            one.abort(number - 3)
+        while one.stats().waiting > 4:
+            run_step(one, now=float(number))
+        if number % 500 == 499:
+            while one.has_work:
+                run_step(one, now=float(number))
+            sizes.append(reachable(one))
+    assert one.stats().preemptions_total > 0
+    assert sizes[2] < sizes[1] + 30, sizes
 
 
 def test_numbers_by_class() -> None:
@@ -103,6 +166,13 @@ def test_the_percentile_forgets_what_is_older_than_the_window() -> None:
     assert one.p95_s(29.0) == pytest.approx(0.1, rel=0.03), "4.8 %"
     assert one.p95_s(40.0) == pytest.approx(0.1, rel=0.03)
     assert one.p95_s(70.0) == 0.0
+
+
+def test_the_percentile_forgets_what_nobody_asks_for() -> None:
+    one = intervals.IntervalWindow(1.0)
+    for second in range(1000):
+        one.add(float(second), 0.05)
+    assert len(one._seconds) <= 3
 
 
 def test_medians_are_of_the_last_answers() -> None:

@@ -25,6 +25,7 @@ class IntervalWindow:
         second = int(now)
         if not self._seconds or self._seconds[-1][0] != second:
             self._seconds.append((second, Counter()))
+            self._forget(now)  # whether or not anybody asks
         bucket = math.floor(math.log(max(interval_s, _SHORTEST_S)) / _WIDTH)
         self._seconds[-1][1][bucket] += count
         self._counts[bucket] += count

@@ -5,7 +5,6 @@ budget or the number of prompts of a step is used up; what is left of the budget
 ones in line.
 """
 
-from firsttoken_runtime.scheduler import limits as scheduler_limits
 from firsttoken_runtime.scheduler import pace, preemption, turns
 from firsttoken_runtime.scheduler.roster import Roster
 from firsttoken_runtime.scheduler.sequence import Sequence
@@ -26,8 +25,8 @@ def admit_batch(roster: Roster) -> None:
 class Prefills:
     """Keeps, from step to step, whose turn it is and what preemption may still cost."""
 
-    def __init__(self, limits: scheduler_limits.Limits) -> None:
-        self.credit = preemption.Credit(limits.max_num_batched_tokens)
+    def __init__(self, step_tokens: int) -> None:
+        self.credit = preemption.Credit(step_tokens)
         self._turns = turns.Turns()
         self._pace = pace.PrefillPace()
 

@@ -24,6 +24,11 @@ class Roster:
         self.live_slots = 0
         """Tokens of running sequences whose KV is in the cache."""
 
+    @property
+    def has_work(self) -> bool:
+        """Held sequences alone are none."""
+        return len(self.sequences) > len(self.held)
+
     def open(self, sequence: Sequence) -> None:
         self.sequences[sequence.sequence_id] = sequence
         self.record.note_open(len(self.sequences))
@@ -36,8 +41,7 @@ class Roster:
         elif self.held.pop(sequence.sequence_id, None) is None:
             self.waiting.remove(sequence)
         del self.sequences[sequence.sequence_id]
-        if not self.sequences:
-            self.record.note_idle()
+        self._note_if_idle()
 
     def enqueue(self, sequence: Sequence) -> None:
         """It waits from now on; it is nowhere else."""
@@ -75,6 +79,7 @@ class Roster:
         if sequence is not None and sequence not in self.running and sequence_id not in self.held:
             self.waiting.remove(sequence)
             self.held[sequence_id] = sequence
+            self._note_if_idle()
 
     def release(self, sequence_id: int) -> None:
         sequence = self.held.pop(sequence_id, None)
@@ -97,6 +102,8 @@ class Roster:
         waiting, self.waiting = self.waiting, queue.WaitingQueue()
         for sequence in waiting:
             self.enqueue(sequence)
+        for sequence in self.held.values():
+            self.order.classify(sequence)
         for sequence in list(self.running):
             self.order.classify(sequence)
             self.rank(sequence)
@@ -140,6 +147,10 @@ class Roster:
             one.num_uncomputed_tokens for one in self.waiting
         )
         assert self.sequences or self.memory.pool.num_free == self.memory.pool.num_blocks
+
+    def _note_if_idle(self) -> None:
+        if not self.has_work:
+            self.record.note_idle()
 
     def _leave(self, sequence: Sequence) -> None:
         self.running.remove(sequence)

@@ -44,7 +44,7 @@ class Scheduler:
         classes: request_classes.ClassTable = request_classes.ONE_CLASS,
     ) -> None:
         self._roster = Roster(limits, pool, classes)
-        self._prefills = prefills.Prefills(limits)
+        self._prefills = prefills.Prefills(limits.max_num_batched_tokens)
         self._step_number = 0
         self._now = 0.0
 
@@ -63,7 +63,7 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Held sequences alone are none."""
-        return len(self._roster.sequences) > len(self._roster.held)
+        return self._roster.has_work
 
     def is_open(self, sequence_id: int) -> bool:
         """True from submit until it ended or was aborted."""
@@ -106,7 +106,6 @@ class Scheduler:
         if pool is not None:
             self._roster.replace_pool(pool, self._now)
         self._roster.reorder(limits, self.classes if classes is None else classes)
-        self._prefills = prefills.Prefills(limits)
 
     def schedule(self, now: float) -> ScheduledStep:
         """Decide the next step; its tokens count as computed only at `commit`. `now`: monotonic clock."""
