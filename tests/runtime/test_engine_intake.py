@@ -107,6 +107,7 @@ def test_a_sequence_waits_for_its_grammar_and_others_do_not(loaded: Any) -> None
     engine.run()
     assert engine.tokens[constrained] == [9, 8, 7]
     assert engine.finish_reasons[constrained] == "stop"
+    assert engine.loop.scheduler.stats().lengths_by_class == {"": 3.5}, "it counts as an answer of 3 tokens"
     engine.loop.scheduler.check_integrity()
     assert not engine.loop.has_work
 

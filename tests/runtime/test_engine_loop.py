@@ -246,6 +246,16 @@ def test_the_first_token_says_when_its_sequence_was_first_scheduled(folder: Path
     assert times[ids[0]][0] < times[ids[1]][0]
 
 
+def test_a_step_says_how_many_tokens_it_computed(folder: Path) -> None:
+    engine = tiny_model.engine(folder)
+    engine.submit(PROMPTS[1], tiny_model.greedy(2))
+    engine.submit(PROMPTS[2], tiny_model.greedy(1))
+    for _ in range(3):
+        engine.loop.turn()
+    steps = [message for message in engine.mailbox.outbox if isinstance(message, core.StepOutput)]
+    assert [step.computed_tokens for step in steps] == [15 + 16, 1, 0], "none in a heartbeat"
+
+
 def test_shutdown_ends_the_loop(folder: Path) -> None:
     engine = tiny_model.engine(folder)
     engine.mailbox.inbox.append(core.Shutdown())

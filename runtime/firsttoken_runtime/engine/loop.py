@@ -50,6 +50,7 @@ class Loop:
         self._scorer = prompt_scores.PromptScorer()
         self._failures: list[core.Failure] = []
         self._prompts: list[core.PromptScores] = []
+        self._computed_tokens = 0
         self._step_number = 0
         self._is_stopping = False
 
@@ -121,18 +122,14 @@ class Loop:
         for failure in failed.values():
             self._fail(failure)
         self._prompts += [prompt for prompt in scored.prompts if prompt.sequence_id not in failed]
-        committed = self.scheduler.commit(step, sampled.tokens, time.monotonic())
-        return [self._complete(token, sampled) for token in committed.tokens]
-
-    def _complete(self, token: core.Token, sampled: sampler.Sampled) -> core.Token:
-        """Add what the sampler knows of a token beside its id."""
-        sequence_id = token.sequence_id
-        if sequence_id in sampled.complete and token.finish_reason != "stop":
-            self.scheduler.abort(sequence_id)
-            token = msgspec.structs.replace(token, finish_reason="stop", ends_after=True)
-        if (logprobs := sampled.logprobs.get(sequence_id)) is not None:
-            token = msgspec.structs.replace(token, logprobs=logprobs)
-        return token
+        self._computed_tokens = step.num_tokens
+        committed = self.scheduler.commit(step, sampled.tokens, time.monotonic(), sampled.complete)
+        return [
+            msgspec.structs.replace(token, logprobs=logprobs)
+            if (logprobs := sampled.logprobs.get(token.sequence_id)) is not None
+            else token
+            for token in committed.tokens
+        ]
 
     def publish(self, tokens: list[core.Token]) -> None:
         """Never blocks. A congested mailbox gets no empty heartbeats on top."""
@@ -147,8 +144,9 @@ class Loop:
             failures=self._failures,
             stats=self.scheduler.stats(),
             prompts=self._prompts,
+            computed_tokens=self._computed_tokens,
         )
-        self._failures, self._prompts = [], []
+        self._failures, self._prompts, self._computed_tokens = [], [], 0
         self._mailbox.send(output)
 
     def _take(self, message: core.ToEngine) -> None:

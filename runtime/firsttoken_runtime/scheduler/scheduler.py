@@ -119,8 +119,11 @@ class Scheduler:
         self._prefills.add(draft, self._roster, now)
         return draft.finished()
 
-    def commit(self, step: ScheduledStep, sampled: Mapping[int, int], now: float) -> Committed:
-        """Take the results of a step.  sampled: sequence id -> its new token, for all work that samples.
+    def commit(
+        self, step: ScheduledStep, sampled: Mapping[int, int], now: float, complete: Set[int] = frozenset()
+    ) -> Committed:
+        """Take the results of a step.  sampled: sequence id -> its new token, for all work that samples;
+        complete: ids that end with it, because nothing may follow.
 
         Sequences that were aborted meanwhile are passed over. Finished ones are forgotten.
         """
@@ -140,7 +143,7 @@ class Scheduler:
                     gap_s = now - sequence.last_token_at_s
                     gaps[gap_s] = gaps.get(gap_s, 0) + 1
                 sequence.last_token_at_s = now
-                committed.tokens.append(self._take(sequence, sampled[sequence.sequence_id], now))
+                committed.tokens.append(self._take(sequence, sampled, complete, now))
             elif sequence.num_uncomputed_tokens == 0:
                 roster.close(sequence)
                 committed.ended.append(sequence.sequence_id)
@@ -159,14 +162,19 @@ class Scheduler:
         """Assert that blocks and sequences account for each other; when idle every block is free."""
         self._roster.check_integrity()
 
-    def _take(self, sequence: Sequence, token_id: int, now: float) -> core.Token:
+    def _take(
+        self, sequence: Sequence, sampled: Mapping[int, int], complete: Set[int], now: float
+    ) -> core.Token:
         """A new token of a sequence whose known tokens are all computed."""
-        roster = self._roster
+        roster, token_id = self._roster, sampled[sequence.sequence_id]
         if roster.running.is_prefilling(sequence):
             roster.running.start_decoding(sequence)
             sequence.is_returning = False
         sequence.token_ids.append(token_id)
         finish_reason = sequence.finish_reason(token_id, self.limits.max_model_len)
+        ends_after = sequence.sequence_id in complete and finish_reason != "stop"
+        if ends_after:
+            finish_reason = "stop"
         if finish_reason:
             roster.record.note_finished(sequence)
             roster.close(sequence)
@@ -177,6 +185,7 @@ class Scheduler:
             sequence_id=sequence.sequence_id,
             token_id=token_id,
             finish_reason=finish_reason,
+            ends_after=ends_after,
             times=sequence.first_token_times(now) if is_first else None,
         )
 
