@@ -32,6 +32,8 @@ def submit_of(**changes: Any) -> core.Submit:
         ({"repetition_penalty": math.nan}, "repetition_penalty"),
         ({"repetition_penalty": 0.0}, "repetition_penalty"),
         ({"max_tokens": 0}, "max_tokens"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs"),
     ],
 )
 def test_what_would_harm_the_logits_is_refused(changes: dict[str, Any], named: str) -> None:

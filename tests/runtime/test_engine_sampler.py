@@ -88,7 +88,7 @@ PARAMS = st.builds(
     core.SamplingParams,
     max_tokens=st.just(20),
     temperature=st.sampled_from([0.0, 0.5, 1.0, 1.7]),
-    top_k=st.sampled_from([0, 1, 3, 100]),
+    top_k=st.sampled_from([0, 1, 3, 100, 2**64 - 1]),
     top_p=st.sampled_from([0.11, 0.53, 0.9, 1.0]),
     min_p=st.sampled_from([0.0, 0.013, 0.37]),
     seed=st.integers(-5, 2**63),

@@ -119,6 +119,9 @@ def refusal(message: core.Submit, vocabulary_size: int) -> str | None:
             return f"logit_bias: token id {token_id} is not in 0..{vocabulary_size - 1}"
         if not math.isfinite(bias):
             return f"logit_bias: the bias of token {token_id} is {bias}"
+    for name in ("logprobs", "prompt_logprobs"):
+        if (count := getattr(sampling, name)) is not None and count < 0:
+            return f"{name} is {count}"
     for name in ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty"):
         if not math.isfinite(value := getattr(sampling, name)):
             return f"{name} is {value}"

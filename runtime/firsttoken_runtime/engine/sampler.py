@@ -170,7 +170,8 @@ def _draw(sequences: list[Sequence], logits: torch.Tensor) -> torch.Tensor:
 
     filters = sampling.Filters(
         temperatures=fp64([one.temperature for one in params]),
-        top_k=torch.tensor([one.top_k for one in params], device=device),
+        # No more than there are: a huge number is as good as off, and would not fit into 64 bits.
+        top_k=torch.tensor([min(one.top_k, logits.shape[-1]) for one in params], device=device),
         top_p=fp64([one.top_p for one in params]),
         min_p=fp64([one.min_p for one in params]),
     )
