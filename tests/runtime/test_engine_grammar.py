@@ -1,5 +1,6 @@
 """Grammars in the engine: masks, their end, and a compiler that costs only the request that needs it."""
 
+import math
 import threading
 import time
 
@@ -163,12 +164,58 @@ def test_a_stuck_compiler_is_left_behind_until_too_many_are(monkeypatch):
         with pytest.raises(guidance.GrammarError, match="stuck"):
             refused.result(0)
     release.set()
+    for thread in grammars._abandoned:
+        thread.join(10)
+    assert grammars.compile(INTEGERS).result(10).mask().any(), "they were slow, not stuck for ever"
+    grammars.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_compiler_that_dies_costs_one_request(monkeypatch):
+    class PanicError(BaseException):
+        """As the library raises them: no Exception."""
+
+    def panic(tokenizer, text):
+        raise PanicError
+
+    grammars = _grammars()
+    with monkeypatch.context() as patch:
+        patch.setattr(guidance, "compile_grammar", panic)
+        dead = grammars.compile(INTEGERS)
+        grammars._worker.thread.join(10)
+    waiting = grammars.compile(INTEGERS)
+    grammars.poll()
+    with pytest.raises(guidance.GrammarError, match="compiler failed"):
+        dead.result(0)
+    assert waiting.result(10).mask().any()
+    grammars.close()
+
+
+def test_what_nobody_waits_for_is_not_compiled(monkeypatch):
+    compiled = []
+    release = threading.Event()
+
+    def slow(tokenizer, text):
+        compiled.append(text)
+        assert release.wait(20)
+        raise guidance.GrammarError("released")
+
+    monkeypatch.setattr(guidance, "compile_grammar", slow)
+    grammars = _grammars()
+    grammars.compile("first")
+    _wait_until_busy(grammars)
+    left, last = grammars.compile("left"), grammars.compile("last")
+    assert left.cancel()
+    release.set()
+    with pytest.raises(guidance.GrammarError, match="released"):
+        last.result(10)
+    assert compiled == ["first", "last"]
     grammars.close()
 
 
 def _wait_until_busy(grammars: grammar.Grammars) -> None:
     deadline_s = time.monotonic() + 10
-    while grammars._worker is None or grammars._worker.job is None:
+    while (worker := grammars._worker) is None or worker.job is None or worker.started_s == math.inf:
         assert time.monotonic() < deadline_s
         time.sleep(0.001)
 

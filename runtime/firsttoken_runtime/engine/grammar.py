@@ -6,6 +6,7 @@ A library call cannot be stopped, so a thread that lasts too long is left behind
 """
 
 import logging
+import math
 import queue
 import subprocess
 import sys
@@ -92,8 +93,10 @@ class _Job:
 class _Worker:
     """What the thread that compiles is at."""
 
+    thread: threading.Thread | None = None
     job: _Job | None = None
-    started_s: float = 0.0
+    started_s: float = math.inf
+    """Of its grammar; the tokenizer, which is read before, has a limit of its own."""
     is_abandoned: bool = False
     tokenizer: llguidance.LLTokenizer | None = None
     compiled: OrderedDict[str, llguidance.LLMatcher] = field(default_factory=OrderedDict)
@@ -120,13 +123,13 @@ class Grammars:
         self._clock = clock
         self._jobs: queue.Queue[_Job | None] = queue.Queue(MAX_QUEUED)
         self._worker: _Worker | None = None
-        self._num_abandoned = 0
+        self._abandoned: list[threading.Thread] = []
 
     def compile(self, grammar: str) -> "Future[Matcher]":
         """A matcher at its start, or `guidance.GrammarError` in the future; never blocks."""
         job = _Job(grammar)
         if self._worker is None:
-            if self._num_abandoned > MAX_ABANDONED:
+            if self._num_stuck() > MAX_ABANDONED:
                 _fail(job, guidance.GrammarError("the compiler of grammars is stuck"))
                 return job.future
             self._start()
@@ -142,14 +145,20 @@ class Grammars:
         if worker is None:
             return
         job = worker.job
-        if job is None or self._clock() - worker.started_s <= self._compile_limit_s:
+        assert worker.thread is not None
+        if not worker.thread.is_alive():  # what ended it is logged by the interpreter
+            reason = "its compiler failed"
+        elif job is None or self._clock() - worker.started_s <= self._compile_limit_s:
             return
-        log.warning("a grammar took more than %g s to compile; its thread is left", self._compile_limit_s)
+        else:
+            reason = f"it takes more than {self._compile_limit_s:g} s to compile"
+            log.warning("a grammar took more than %g s to compile; its thread is left", self._compile_limit_s)
         worker.is_abandoned = True
         self._worker = None
-        self._num_abandoned += 1
-        _fail(job, guidance.GrammarError(f"it takes more than {self._compile_limit_s:g} s to compile"))
-        if self._num_abandoned <= MAX_ABANDONED:
+        self._abandoned.append(worker.thread)
+        if job is not None:
+            _fail(job, guidance.GrammarError(reason))
+        if self._num_stuck() <= MAX_ABANDONED:
             self._start()
             return
         while not self._jobs.empty():
@@ -161,13 +170,20 @@ class Grammars:
         if self._worker is not None:
             self._worker.is_abandoned = True
             self._worker = None
-            self._jobs.put(None)
+            with suppress(queue.Full):  # then it ends after the next one
+                self._jobs.put_nowait(None)
+
+    def _num_stuck(self) -> int:
+        """Threads that were left and have not ended since."""
+        self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
+        return len(self._abandoned)
 
     def _start(self) -> None:
-        self._worker = _Worker()
+        worker = self._worker = _Worker()
         previous_bytes = threading.stack_size(guidance.STACK_BYTES)
         try:
-            threading.Thread(target=self._run, args=(self._worker,), name="grammars", daemon=True).start()
+            worker.thread = threading.Thread(target=self._run, args=(worker,), name="grammars", daemon=True)
+            worker.thread.start()
         finally:
             threading.stack_size(previous_bytes)
 
@@ -176,11 +192,14 @@ class Grammars:
             job = self._jobs.get()
             if job is None:
                 return
+            if job.future.cancelled():  # nobody waits any more
+                continue
+            worker.started_s = math.inf
+            worker.job = job
             try:
                 if worker.tokenizer is None:
                     worker.tokenizer = self._build_tokenizer()
                 worker.started_s = self._clock()
-                worker.job = job
                 compiled = self._compile(worker, job.grammar)
             except guidance.GrammarError as error:
                 _fail(job, error)
