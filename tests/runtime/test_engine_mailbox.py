@@ -61,3 +61,17 @@ def test_another_thread_ends_a_wait_and_too_many_calls_do_not_pile_up(tmp_path: 
         pass
     box.close()
     box.wake()  # a grammar that is done after the end
+
+
+def test_a_server_that_reads_again_ends_a_wait(tmp_path: Path) -> None:
+    """The engine computes on at once, not when its next heartbeat is due."""
+    box = mailbox.SocketMailbox(f"ipc://{tmp_path}/in", f"ipc://{tmp_path}/out")
+    while not box.is_congested:
+        box.send(core.Loading(progress=0.5))
+    with zmq.Context() as context, context.socket(zmq.PULL) as from_engine:
+        from_engine.bind(f"ipc://{tmp_path}/out")  # now somebody reads
+        started_s = time.monotonic()
+        while box.is_congested:
+            box.receive(20.0)
+        assert time.monotonic() - started_s < 10
+        box.close()

@@ -22,7 +22,8 @@ class Mailbox(Protocol):
     """What the loop needs; `local` has one without a socket."""
 
     def receive(self, timeout_s: float) -> list[core.ToEngine]:
-        """Everything that has arrived; waits up to `timeout_s` for the first."""
+        """Everything that has arrived; waits up to `timeout_s` for the first, or until what could not be sent
+        can be."""
 
     def send(self, message: core.FromEngine) -> None: ...
 
@@ -55,9 +56,15 @@ class SocketMailbox:
         self._decoder = msgspec.msgpack.Decoder(core.ToEngine)
 
     def receive(self, timeout_s: float) -> list[core.ToEngine]:
+        was_congested = self.is_congested
         self._flush()
+        if was_congested and not self.is_congested:
+            timeout_s = 0.0  # who called wanted to wait for this
+        self._poller.register(self._outbound, zmq.POLLOUT if self._outbox else 0)
         messages: list[core.ToEngine] = []
         arrived = dict(self._poller.poll(int(timeout_s * 1000)))
+        if self._outbound in arrived:
+            self._flush()
         if self._wake_in.fileno() in arrived:
             self._wake_in.recv(4096)
         if self._inbound in arrived:
