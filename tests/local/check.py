@@ -101,7 +101,9 @@ def folders(where: Paths) -> list[str]:
 
 def unit(where: Paths, report: steps.Report, processes: steps.Processes) -> int:
     environment.ensure(where, report, processes)
-    status, closing = pytest(where, ["-m", "not e2e"], UNIT_TIMEOUT_S)
+    # File by file to two workers: what a file shares (a server, a loaded model) is made once.
+    in_parallel = ["-n", "2", "--dist", "loadfile"]
+    status, closing = pytest(where, ["-m", "not e2e", *in_parallel], UNIT_TIMEOUT_S)
     print(closing)
     return status
 
