@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from firsttoken_api.errors import BadRequestError
+from firsttoken_runtime.server.chat_template import ChatTemplate
 from firsttoken_runtime.server.message import shaper, tool_format
 from firsttoken_runtime.server.openai_models import ChatRequest, UnknownNames, parse
 from firsttoken_runtime.server.replies import message
@@ -15,7 +16,7 @@ from runtime import byte_text, fake_engine
 from runtime.serving import Served, serving
 
 CHAT = "/v1/chat/completions"
-HERMES = byte_text.TEMPLATE + "{# <tool_call> #}"
+HERMES = byte_text.TEMPLATE + "{% if tools %}{# <tool_call> #}{% endif %}"
 THINKING = HERMES + "{# <think> #}"
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("f", "g")
@@ -137,15 +138,25 @@ async def test_a_plain_model_costs_no_parser():
 
 async def test_how_a_model_calls_tools():
     request = parse(ChatRequest, json.dumps(_body("x", tools=TOOLS)).encode(), UnknownNames())
-    assert tool_format(request, byte_text.text_model(HERMES)).special_ids == {}
-    model = byte_text.text_model(byte_text.TEMPLATE + "{# [TOOL_CALLS] #}")
-    model.tokenizer.add_special_tokens(["[TOOL_CALLS]"])
-    assert tool_format(request, model).special_ids == {"[TOOL_CALLS]": 262}
-    with pytest.raises(BadRequestError, match="knows no calls") as caught:
-        tool_format(request, byte_text.text_model())
+
+    def found(template: str, asked: ChatRequest = request):
+        return tool_format(asked, byte_text.text_model(template), ChatTemplate(template, {}))
+
+    assert found(HERMES).special_ids == {}
+    with pytest.raises(BadRequestError, match="does not mention tools") as caught:
+        found(byte_text.TEMPLATE + "{# <tool_call> of earlier turns #}")
     assert caught.value.param == "tools"
     without = parse(ChatRequest, json.dumps(_body("x")).encode(), UnknownNames())
-    assert tool_format(without, byte_text.text_model()) is None
+    assert found(byte_text.TEMPLATE, without) is None
+
+
+async def test_what_a_grammar_makes_is_no_reasoning_even_where_the_template_opens_it():
+    request = parse(ChatRequest, json.dumps(_body("x")).encode(), UnknownNames())
+    model = byte_text.text_model(THINKING)
+    bound = shaper(request, model, None, starts_inside_reasoning=True, is_whole_grammar=True)
+    assert bound.feed('{"a": 1}') + bound.flush() == [{"content": '{"a": 1}'}]
+    free = shaper(request, model, None, starts_inside_reasoning=True)
+    assert free.feed("hm") == [{"reasoning_content": "hm"}]
 
 
 async def test_formats_and_forced_tools_become_grammars(served: Served):

@@ -222,3 +222,17 @@ def test_a_model_that_cannot_call_tools_says_so(template, knows_tools, says):
     with pytest.raises(BadRequestError, match=says) as caught:
         structured.tool_format(template, knows_tools=knows_tools, tokenizer=TOKENIZER)
     assert caught.value.param == "tools"
+
+
+def test_only_some_grammars_bind_the_whole_answer():
+    tools = [{"type": "function", "function": {"name": "f", "strict": True}}]
+    json_object = {"type": "json_object"}
+
+    def is_whole(**parameters):
+        return structured.constraint(_chat(**parameters), HERMES).is_whole
+
+    assert is_whole(response_format=json_object)
+    assert is_whole(tools=tools, tool_choice="required")
+    assert is_whole(tools=tools, response_format=json_object)
+    assert not is_whole(tools=tools)
+    assert not is_whole()

@@ -24,7 +24,7 @@ async def chat(service: Service, incoming: web.Request) -> web.StreamResponse:
     body = parse(ChatRequest, await http.read_body(incoming), service.unknown_names)
 
     def prepare(capacity: int) -> plan.Prepared:
-        calls = message.tool_format(body, service.text_model)
+        calls = message.tool_format(body, service.text_model, service.template)
         constraint = structured.constraint(body, calls)
         one = prompt.chat(body, service.text_model, service.template, capacity)
         return plan.Prepared([one], constraint, calls)

@@ -4,34 +4,28 @@ What a model writes depends on its chat template, and so do the parsers that are
 that neither thinks aloud nor is given tools has plain text, which costs nothing.
 """
 
-from firsttoken_api import errors
 from firsttoken_runtime.server import reasoning, structured, tool_calls
+from firsttoken_runtime.server.chat_template import ChatTemplate
 from firsttoken_runtime.server.choice import Json, Shaper, TextShaper
 from firsttoken_runtime.server.openai_models import ChatRequest
 from firsttoken_runtime.server.parts import Arguments, CallStart, Content, Part, Reasoning
 from firsttoken_runtime.server.tokenizer import TextModel
 
 
-def tool_format(request: ChatRequest, text_model: TextModel) -> structured.ToolFormat | None:
+def tool_format(
+    request: ChatRequest, text_model: TextModel, template: ChatTemplate | None
+) -> structured.ToolFormat | None:
     """How the model calls the request's tools; None if it may not call any.
 
-    Raises BadRequestError for a model whose template teaches no format that is read here.
+    Raises BadRequestError for a model whose template is not told of tools, or teaches no format that is read.
     """
     if not request.may_call_tools:
         return None
-    found = tool_calls.format_of(text_model.chat_template or "")
-    if found is None:
-        raise errors.BadRequestError(
-            "tools are not supported by this model: its chat template knows no calls of tools, "
-            "or writes them in a format that is not read here",
-            param="tools",
-        )
-    special = {
-        added.content: token_id
-        for token_id, added in text_model.tokenizer.get_added_tokens_decoder().items()
-        if added.special and added.content in (tool_calls.OPEN[found], tool_calls.CLOSE[found])
-    }
-    return structured.ToolFormat(found, special)
+    return structured.tool_format(
+        text_model.chat_template or "",
+        knows_tools=template is not None and template.knows_tools,
+        tokenizer=text_model.tokenizer,
+    )
 
 
 def shaper(
@@ -40,8 +34,12 @@ def shaper(
     calls: structured.ToolFormat | None,
     *,
     starts_inside_reasoning: bool,
+    is_whole_grammar: bool = False,
 ) -> Shaper:
-    thinks = reasoning.is_used_by(text_model.chat_template or "") and not request.continue_final_message
+    """Under a grammar that binds the whole answer nothing of it is reasoning, even where the template has
+    begun that: what the grammar makes would all be taken for it."""
+    can_think = not request.continue_final_message and not is_whole_grammar
+    thinks = can_think and reasoning.is_used_by(text_model.chat_template or "")
     if not thinks and calls is None:
         return TextShaper("content")
     names = frozenset(tool.function.name for tool in request.tools)

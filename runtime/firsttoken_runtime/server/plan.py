@@ -60,7 +60,7 @@ def plan(
                     expected_output_tokens=body.asked_token_limit,
                 )
             )
-            choices.append(_choice(service, body, one, params, prepared.calls, len(choices)))
+            choices.append(_choice(service, body, one, params, prepared, len(choices)))
     return wanted, choices
 
 
@@ -69,10 +69,10 @@ def _choice(
     body: Body,
     one: Prompt,
     params: core.SamplingParams,
-    calls: structured.ToolFormat | None,
+    prepared: Prepared,
     index: int,
 ) -> Choice:
-    text_model = service.text_model
+    text_model, calls = service.text_model, prepared.calls
     continues = isinstance(body, CompletionRequest) or body.continue_final_message
     echoes = isinstance(body, CompletionRequest) and body.echo
     top = body.top_logprobs_wanted
@@ -92,7 +92,13 @@ def _choice(
     )
     shaper: Shaper = TextShaper("text")
     if isinstance(body, ChatRequest):
-        shaper = message.shaper(body, text_model, calls, starts_inside_reasoning=one.opens_reasoning)
+        shaper = message.shaper(
+            body,
+            text_model,
+            calls,
+            starts_inside_reasoning=one.opens_reasoning,
+            is_whole_grammar=prepared.constraint.is_whole,
+        )
     write: WriteLogprobs | None = None
     if top is not None:
         writer = LogprobWriter(text_model.token_text, top, as_ids=body.return_tokens_as_token_ids)

@@ -38,6 +38,8 @@ class Constraint:
 
     grammar: str = ""
     parts: tuple[tuple[str, str], ...] = ()
+    is_whole: bool = False
+    """It leaves no room for other text, so there is none that could be thoughts."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def _answer(response_format: Any) -> Constraint:
 
 def _of_schema(param: str, schema: dict[str, Any]) -> Constraint:
     text = _lark({"start": _json(schema, param)})
-    return Constraint(text, ((param, text),))
+    return Constraint(text, ((param, text),), is_whole=True)
 
 
 def _with_tools(request: ChatRequest, tool_format: ToolFormat, answer: Constraint) -> Constraint:
@@ -136,7 +138,8 @@ def _with_tools(request: ChatRequest, tool_format: ToolFormat, answer: Constrain
         start = "calls | answer"
     else:
         start = "calls" if is_forced else _free_or_calls(tool_format, rules)
-    return Constraint(_lark({"start": start} | rules), tuple(parts))
+    text = _lark({"start": start} | rules)
+    return Constraint(text, tuple(parts), is_whole=is_forced or bool(answer.grammar))
 
 
 def _schema_of(request: ChatRequest) -> dict[str, Any]:
