@@ -1,5 +1,7 @@
 """What a service refuses before it looks at a request."""
 
+import threading
+
 import pytest
 
 from firsttoken_api import errors
@@ -7,6 +9,7 @@ from firsttoken_runtime import core
 from firsttoken_runtime.model.errors import ModelError
 from firsttoken_runtime.server.engine_client import EngineClient
 from firsttoken_runtime.server.metrics import Metrics
+from firsttoken_runtime.server.openai_models import Body
 from firsttoken_runtime.server.service import Service
 from runtime.byte_text import text_model
 from runtime.fake_engine import Script
@@ -66,3 +69,15 @@ async def test_a_template_that_does_not_compile_is_a_model_error(service):
 async def test_a_missing_model_is_found_in_the_thread(service, tmp_path):
     with pytest.raises(ModelError):
         await service.load_text(tmp_path / "none.gguf")
+
+
+@pytest.mark.parametrize(("padding", "place"), [(10, "MainThread"), (100_000, "tokenizer_0")])
+async def test_large_bodies_are_checked_beside_the_event_loop(service, padding, place):
+    seen = []
+
+    class Asking(Body):
+        def check(self) -> None:
+            seen.append(threading.current_thread().name)
+
+    assert (await service.parse(Asking, b" " * padding + b'{"model": "m"}')).model == "m"
+    assert seen == [place]

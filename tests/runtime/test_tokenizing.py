@@ -1,5 +1,8 @@
 """/tokenize and /detokenize, as vLLM's clients know them."""
 
+import asyncio
+import io
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -72,3 +75,30 @@ async def test_wrong_bodies_are_named(served: Served, path, body, param):
     status, answer = await served.post(path, body)
     assert (status, answer["error"]["param"]) == (400, param)
     assert (await served.post(path, body | {"model": "other"}))[0] in (400, 404)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokenize", b'{"prompt": "' + b"hello world " * 60_000 + b'"}'),
+        ("/detokenize", b'{"tokens": [' + b"7," * 600_000 + b"7]}"),
+    ],
+)
+async def test_others_are_answered_while_a_large_body_is_worked_on(served: Served, path: str, body: bytes):
+    """Compared with the work's own time, so that a slow machine does not decide."""
+    loop, longest_gap_s = asyncio.get_running_loop(), 0.0
+
+    async def watch() -> None:
+        nonlocal longest_gap_s
+        while True:
+            before_s = loop.time()
+            await asyncio.sleep(0.001)
+            longest_gap_s = max(longest_gap_s, loop.time() - before_s)
+
+    watching = asyncio.create_task(watch())
+    started_s = time.monotonic()
+    async with served.session.post(f"{served.url}{path}", data=io.BytesIO(body)) as response:
+        await response.read()
+    whole_s = time.monotonic() - started_s
+    watching.cancel()
+    assert longest_gap_s < 0.3 * whole_s, f"{longest_gap_s:.2f} s of {whole_s:.2f} s"

@@ -11,7 +11,7 @@ from aiohttp import web
 from firsttoken_runtime.server import http, message, plan, prompt, request, structured
 from firsttoken_runtime.server.choice import Choice, Delta, Reading
 from firsttoken_runtime.server.logprobs import prompt_logprobs
-from firsttoken_runtime.server.openai_models import ChatRequest, CompletionRequest, parse
+from firsttoken_runtime.server.openai_models import ChatRequest, CompletionRequest
 from firsttoken_runtime.server.replies import ChatReply, CompletionReply, Reply
 from firsttoken_runtime.server.request_timer import RequestTimer
 from firsttoken_runtime.server.sequence import Group
@@ -21,7 +21,7 @@ from firsttoken_runtime.server.stream import EventStream
 
 async def chat(service: Service, incoming: web.Request) -> web.StreamResponse:
     timer = service.timer("chat", incoming.headers)
-    body = parse(ChatRequest, await http.read_body(incoming), service.unknown_names)
+    body = await service.parse(ChatRequest, await http.read_body(incoming))
 
     def prepare(capacity: int) -> plan.Prepared:
         calls = message.tool_format(body, service.text_model, service.template)
@@ -34,7 +34,7 @@ async def chat(service: Service, incoming: web.Request) -> web.StreamResponse:
 
 async def completions(service: Service, incoming: web.Request) -> web.StreamResponse:
     timer = service.timer("text_completion", incoming.headers)
-    body = parse(CompletionRequest, await http.read_body(incoming), service.unknown_names)
+    body = await service.parse(CompletionRequest, await http.read_body(incoming))
 
     def prepare(capacity: int) -> plan.Prepared:
         constraint = structured.constraint(body)
@@ -110,14 +110,15 @@ async def _whole(
             timer.text()
     whole = reply.whole(choices, deltas)
     if body.prompt_logprobs is not None:
-        _add_prompt_logprobs(whole, body.prompt_logprobs, choices, service)
+        top = body.prompt_logprobs
+        await service.in_thread(lambda: _add_prompt_logprobs(whole, top, choices, service))
     if has_timing and timer.timing is not None:
         whole["timing"] = timer.timing.document()
     return http.json_response(whole)
 
 
 def _add_prompt_logprobs(whole: dict[str, object], top: int, choices: list[Choice], service: Service) -> None:
-    """As vLLM: in each choice of a completion, at the top of a chat."""
+    """As vLLM: in each choice of a completion, at the top of a chat. Slow for many long prompts."""
     token_text = service.text_model.token_text
     written = []
     for choice in choices:

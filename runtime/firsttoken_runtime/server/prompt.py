@@ -80,7 +80,7 @@ def encode(
     check_length(prompt, text_model, capacity, param)
     if not with_text:
         return Prompt(text_model.encode(prompt, add_special_tokens=add_special_tokens), param)
-    encoding = text_model.tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+    encoding = text_model.encoding(prompt, add_special_tokens=add_special_tokens)
     return Prompt(encoding.ids, param, prompt, [start for start, _ in encoding.offsets])
 
 

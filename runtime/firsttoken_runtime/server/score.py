@@ -7,12 +7,13 @@ first token has none. `sum` and `count` are over the others, so perplexity is ex
 import time
 import uuid
 
+import msgspec
 from aiohttp import web
 
 from firsttoken_runtime import core
 from firsttoken_runtime.server import http, prompt, request, sampling, wire
 from firsttoken_runtime.server.logprobs import finite
-from firsttoken_runtime.server.openai_models import ScoreRequest, parse
+from firsttoken_runtime.server.openai_models import ScoreRequest
 from firsttoken_runtime.server.prompt import Prompt
 from firsttoken_runtime.server.sequence import Group, Wanted
 from firsttoken_runtime.server.service import Service
@@ -21,7 +22,7 @@ from firsttoken_runtime.server.token_text import TokenText
 
 async def score(service: Service, incoming: web.Request) -> web.StreamResponse:
     timer = service.timer("score", incoming.headers)
-    body = parse(ScoreRequest, await http.read_body(incoming), service.unknown_names)
+    body = await service.parse(ScoreRequest, await http.read_body(incoming))
     resolved = service.resolve(incoming.headers, body.model)
     service.check_ready()
     with service.room():
@@ -54,7 +55,8 @@ async def score(service: Service, incoming: web.Request) -> web.StreamResponse:
             lambda: ("length" if len(scores) == len(prompts) else None, 0),
         ) as group:
             scores += await _all_scores(group)
-    return http.json_response(_reply(service, prompts, scores, body.top, prompt_tokens))
+    reply = await service.in_thread(lambda: _reply(service, prompts, scores, body.top, prompt_tokens))
+    return http.json_response(reply)
 
 
 def _encode(service: Service, body: ScoreRequest) -> list[Prompt]:
@@ -90,7 +92,8 @@ def _reply(
     scores: list[list[core.TokenLogprobs | None]],
     top: int,
     prompt_tokens: int,
-) -> wire.ScoreList:
+) -> dict[str, object]:
+    """A `wire.ScoreList`. Slow where many tokens have alternatives, so it is made in a thread."""
     token_text = service.text_model.token_text
     return {
         "id": f"score-{uuid.uuid4().hex}",
@@ -98,7 +101,8 @@ def _reply(
         "created": int(time.time()),
         "model": service.served_name,
         "data": [
-            _one(index, one.ids, own, top, token_text)
+            # Each encoded as it is made: all of them as objects would be many times the memory of the text.
+            msgspec.Raw(msgspec.json.encode(_one(index, one.ids, own, top, token_text)))
             for index, (one, own) in enumerate(zip(prompts, scores, strict=True))
         ],
         "usage": {

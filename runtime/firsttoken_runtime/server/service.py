@@ -23,7 +23,7 @@ from firsttoken_runtime.server.chat_template import ChatTemplate
 from firsttoken_runtime.server.classes import Classes, Resolved
 from firsttoken_runtime.server.engine_client import EngineClient
 from firsttoken_runtime.server.metrics import Metrics
-from firsttoken_runtime.server.openai_models import UnknownNames
+from firsttoken_runtime.server.openai_models import Body, UnknownNames, parse
 from firsttoken_runtime.server.request_timer import RequestTimer
 from firsttoken_runtime.server.stream import KEEP_ALIVE_S
 from firsttoken_runtime.settings import DEFAULT_TTFT_P95_S
@@ -32,9 +32,11 @@ log = logging.getLogger(__name__)
 
 MAX_OPEN_REQUESTS = 1024
 TOKENIZER_THREADS = 2
+PARSED_AT_ONCE_BYTES = 64 * 2**10
 TRACE_HEADERS = ("traceparent", "tracestate")
 
 ResultT = TypeVar("ResultT")
+BodyT = TypeVar("BodyT", bound=Body)
 
 
 class Service:
@@ -186,6 +188,15 @@ class Service:
         state = self.client.state()
         phase = Phase.LOADING if state.phase is Phase.READY and not self.is_ready else state.phase
         return state.model_copy(update={"model": self.served_name, "phase": phase})
+
+    async def parse(self, kind: type[BodyT], raw: bytes) -> BodyT:
+        """The checked body of a request. Raises BadRequestError that names the parameter.
+
+        A large one is read beside the event loop: a body of a million small lists takes seconds.
+        """
+        if len(raw) <= PARSED_AT_ONCE_BYTES:
+            return parse(kind, raw, self.unknown_names)
+        return await self.in_thread(lambda: parse(kind, raw, self.unknown_names))
 
     async def in_thread(self, work: Callable[[], ResultT]) -> ResultT:
         """Run slow text work beside the event loop."""

@@ -36,6 +36,7 @@ class TokenText:
             token_id: token.content for token_id, token in tokenizer.get_added_tokens_decoder().items()
         }
         kinds = set(_kinds(json.loads(tokenizer.decoder.__getstate__()))) if tokenizer.decoder else set()
+        self._texts: dict[int, str] = {}
         self._is_byte_level = "ByteLevel" in kinds
         self._has_marked_spaces = bool(kinds & {"Metaspace", "Replace"})
         self._has_byte_tokens = "ByteFallback" in kinds
@@ -53,8 +54,11 @@ class TokenText:
         return (token.replace(SPACE, " ") if self._has_marked_spaces else token).encode()
 
     def to_text(self, token_id: int) -> str:
-        """Bytes that are no whole characters become U+FFFD."""
-        return self.to_bytes(token_id).decode(errors="replace")
+        """Bytes that are no whole characters become U+FFFD. Kept: logprobs show the same ones often."""
+        text = self._texts.get(token_id)
+        if text is None:
+            text = self._texts[token_id] = self.to_bytes(token_id).decode(errors="replace")
+        return text
 
 
 def _kinds(decoder: dict[str, Any]) -> list[str]:

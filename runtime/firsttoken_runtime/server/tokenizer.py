@@ -8,6 +8,7 @@ is an error that says what to do.
 import json
 import logging
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ from firsttoken_runtime.server import sentencepiece
 from firsttoken_runtime.server.token_text import TokenText
 
 log = logging.getLogger(__name__)
+
+# Of one text at a time nothing can be computed in parallel; the library would start a pool all the same.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 # Token types of GGUF.
 CONTROL = 3
@@ -118,8 +122,18 @@ class TextModel:
         return TokenText(self.tokenizer)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        ids: list[int] = self.encoding(text, add_special_tokens=add_special_tokens).ids
         return ids
+
+    def encoding(self, text: str, *, add_special_tokens: bool) -> tokenizers.Encoding:
+        """As a batch of one: the library holds the interpreter for the whole of a single text, and with it
+        the event loop, for seconds."""
+        return self.tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)[0]
+
+    def decode(self, ids: list[int]) -> str:
+        """All of them, special tokens too. As a batch for the same reason."""
+        texts: list[str] = self.tokenizer.decode_batch([ids], skip_special_tokens=False)
+        return texts[0]
 
 
 def load(source: checkpoint.Checkpoint) -> TextModel:

@@ -8,7 +8,6 @@ from firsttoken_runtime.server.openai_models import (
     DetokenizeRequest,
     TokenizeChatRequest,
     TokenizePromptRequest,
-    parse,
 )
 from firsttoken_runtime.server.service import Service
 
@@ -18,9 +17,9 @@ async def tokenize(service: Service, incoming: web.Request) -> web.StreamRespons
     raw = await http.read_body(incoming)
     body: TokenizeChatRequest | TokenizePromptRequest
     if b'"messages"' in raw and b'"prompt"' not in raw:
-        body = parse(TokenizeChatRequest, raw, service.unknown_names)
+        body = await service.parse(TokenizeChatRequest, raw)
     else:
-        body = parse(TokenizePromptRequest, raw, service.unknown_names)
+        body = await service.parse(TokenizePromptRequest, raw)
     service.resolve(incoming.headers, body.model)
     service.check_ready()
     with service.room():
@@ -28,7 +27,7 @@ async def tokenize(service: Service, incoming: web.Request) -> web.StreamRespons
 
 
 async def detokenize(service: Service, incoming: web.Request) -> web.StreamResponse:
-    body = parse(DetokenizeRequest, await http.read_body(incoming), service.unknown_names)
+    body = await service.parse(DetokenizeRequest, await http.read_body(incoming))
     service.resolve(incoming.headers, body.model)
     service.check_ready()
     assert service.client.ready is not None
@@ -37,9 +36,8 @@ async def detokenize(service: Service, incoming: web.Request) -> web.StreamRespo
         raise errors.BadRequestError(
             f"tokens has {largest}; the vocabulary ends at {size - 1}", param="tokens"
         )
-    tokenizer = service.text_model.tokenizer
     with service.room():
-        text = await service.in_thread(lambda: tokenizer.decode(body.tokens, skip_special_tokens=False))
+        text = await service.in_thread(lambda: service.text_model.decode(body.tokens))
     reply: wire.Text = {"prompt": text}
     return http.json_response(reply)
 

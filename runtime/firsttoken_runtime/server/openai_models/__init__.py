@@ -4,6 +4,7 @@ Types are strict and every number must be finite and in range; an error names th
 the default, as in OpenAI's API. `refused` has what is not built, with the reason; it is never ignored.
 """
 
+from firsttoken_runtime.server.openai_models.base import Body
 from firsttoken_runtime.server.openai_models.chat import AssistantMessage, ChatRequest, Message, ToolMessage
 from firsttoken_runtime.server.openai_models.completion import CompletionRequest
 from firsttoken_runtime.server.openai_models.generation import GenerationRequest
@@ -26,6 +27,7 @@ from firsttoken_runtime.server.openai_models.tokenize import (
 __all__ = [
     "REFUSED",
     "AssistantMessage",
+    "Body",
     "ChatRequest",
     "CompletionRequest",
     "DetokenizeRequest",
