@@ -7,7 +7,8 @@ import socket
 import aiohttp
 import pytest
 
-from firsttoken_runtime.server import sequence
+from firsttoken_runtime import core
+from firsttoken_runtime.server import metrics, sequence, sequences
 from runtime.fake_engine import Script
 from runtime.serving import serving, until
 
@@ -86,3 +87,27 @@ async def test_tokens_of_concurrent_requests_do_not_mix():
         )
         for text, (status, body) in zip(texts, answers, strict=True):
             assert (status, body["choices"][0]["text"]) == (200, text * 10)
+
+
+def _step() -> core.StepOutput:
+    return core.StepOutput(step=1, tokens=[], failures=[], stats=metrics.NOTHING_SEEN)
+
+
+async def test_what_was_sent_is_unseen_until_a_report_can_have_it():
+    sent: list[core.ToEngine] = []
+    open_ones = sequences.Sequences(sent.append)
+    wanted = [
+        sequence.Wanted([1] * tokens, core.SamplingParams(max_tokens=1, temperature=0.0), request_class=name)
+        for tokens, name in ((10, "a"), (7, "b"), (5, "a"))
+    ]
+    with open_ones.submitted(wanted, 0.0) as group:
+        assert open_ones.unseen_tokens == {"a": 15, "b": 7}
+        open_ones.take(_step())  # it had begun before
+        with open_ones.submitted(wanted[:1], 0.0):
+            assert open_ones.unseen_tokens == {"a": 25, "b": 7}
+            group.leave(group.sequences[1])
+            assert open_ones.unseen_tokens == {"a": 25, "b": 0}
+            open_ones.take(_step())
+            assert open_ones.unseen_tokens == {"a": 10, "b": 0}
+        assert open_ones.unseen_tokens == {"a": 0, "b": 0}
+    assert open_ones.unseen_tokens == {"a": 0, "b": 0}

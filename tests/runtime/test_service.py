@@ -2,14 +2,19 @@
 
 import threading
 
+import msgspec
 import pytest
 
 from firsttoken_api import errors
 from firsttoken_runtime import core
 from firsttoken_runtime.model.errors import ModelError
+from firsttoken_runtime.server import metrics
+from firsttoken_runtime.server.classes import Resolved
 from firsttoken_runtime.server.engine_client import EngineClient
 from firsttoken_runtime.server.metrics import Metrics
 from firsttoken_runtime.server.openai_models import Body
+from firsttoken_runtime.server.sequence import Wanted
+from firsttoken_runtime.server.sequences import Sequences
 from firsttoken_runtime.server.service import Service
 from runtime.byte_text import text_model
 from runtime.fake_engine import Script
@@ -81,3 +86,14 @@ async def test_large_bodies_are_checked_beside_the_event_loop(service, padding, 
 
     assert (await service.parse(Asking, b" " * padding + b'{"model": "m"}')).model == "m"
     assert seen == [place]
+
+
+async def test_a_burst_is_refused_before_the_engine_has_reported_it(service):
+    service.client.stats = msgspec.structs.replace(metrics.NOTHING_SEEN, prefill_tokens_per_s=100.0)
+    service.client._sequences = Sequences(lambda _: None)
+    params = core.SamplingParams(max_tokens=1, temperature=0.0)
+    with service.client._sequences.submitted([Wanted([1] * 2500, params)], 0.0):
+        service.admit(prompt_tokens=400, choices=1, resolved=Resolved())
+        with pytest.raises(errors.ObjectiveUnreachableError, match="about 31 s"):
+            service.admit(prompt_tokens=600, choices=1, resolved=Resolved())
+    service.admit(prompt_tokens=10**6, choices=1, resolved=Resolved())

@@ -8,7 +8,7 @@ so it never waits for a client; its end, however it comes, ends every open seque
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 from firsttoken_api import errors
@@ -104,6 +104,11 @@ class EngineClient:
     @property
     def open_sequences(self) -> int:
         return len(self._sequences)
+
+    @property
+    def unseen_tokens(self) -> Mapping[str, int]:
+        """Prompt tokens by class that `stats` may not count yet."""
+        return self._sequences.unseen_tokens
 
     @property
     def token_capacity(self) -> int:

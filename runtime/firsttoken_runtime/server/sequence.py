@@ -33,9 +33,12 @@ class Sequence:
         prompt_tokens: int,
         arrived: asyncio.Event,
         on_overflow: Callable[[], None] | None = None,
+        *,
+        request_class: str = "",
     ) -> None:
         self.sequence_id = sequence_id
         self.prompt_tokens = prompt_tokens
+        self.request_class = request_class
         self.prompt_scores: list[core.TokenLogprobs | None] | None = None
         """Set before the first token when the request asked for them."""
         self.has_finished = False

@@ -7,6 +7,7 @@ aborted. The engine never waits for a reader: one that falls too far behind is d
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -16,6 +17,9 @@ from firsttoken_runtime.server.sequence import Group, Sequence, Wanted
 
 log = logging.getLogger(__name__)
 
+STEPS_UNTIL_SEEN = 2
+"""The step that runs when a sequence is sent has begun without it; the next one reports it."""
+
 
 class Sequences:
     """All open sequences. `send` carries a message to the engine, or raises UnavailableError."""
@@ -24,6 +28,12 @@ class Sequences:
         self._send = send
         self._open: dict[int, Sequence] = {}
         self._next_id = 1
+        self._num_steps = 0
+        self._sent_after: dict[int, int] = {}
+        """Sequences that may be unseen, oldest first -> the number of steps there had been."""
+        self.unseen_tokens: Counter[str] = Counter()
+        """Prompt tokens of each class that the engine's last report may not count yet: a burst is sent whole
+        while one step runs."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -48,11 +58,29 @@ class Sequences:
                 self._leave(sequence)
 
     def _leave(self, sequence: Sequence) -> None:
-        if self._open.pop(sequence.sequence_id, None) is not None and not sequence.has_finished:
+        if sequence.sequence_id not in self._open:
+            return
+        self._see(sequence)
+        del self._open[sequence.sequence_id]
+        if not sequence.has_finished:
             self._abort(sequence)
+
+    def _see(self, sequence: Sequence) -> None:
+        if self._sent_after.pop(sequence.sequence_id, None) is not None:
+            self.unseen_tokens[sequence.request_class] -= sequence.prompt_tokens
+
+    def _count_step(self) -> None:
+        """What the report of this step counts is no longer unseen."""
+        self._num_steps += 1
+        while self._sent_after:
+            oldest, sent_after = next(iter(self._sent_after.items()))
+            if self._num_steps - sent_after < STEPS_UNTIL_SEEN:
+                break
+            self._see(self._open[oldest])
 
     def take(self, step: core.StepOutput) -> None:
         """Give each sequence the tokens, the scores, or the failure, that the step has for it."""
+        self._count_step()
         for scores in step.prompts:
             if (sequence := self._open.get(scores.sequence_id)) is not None:
                 sequence.put_scores(scores)
@@ -83,7 +111,13 @@ class Sequences:
         arrived: asyncio.Event,
         on_overflow: Callable[[], None] | None,
     ) -> Sequence:
-        sequence = Sequence(self._next_id, len(wanted.prompt_token_ids), arrived, on_overflow)
+        sequence = Sequence(
+            self._next_id,
+            len(wanted.prompt_token_ids),
+            arrived,
+            on_overflow,
+            request_class=wanted.request_class,
+        )
         self._next_id += 1
         self._send(
             core.Submit(
@@ -98,6 +132,8 @@ class Sequences:
             )
         )
         self._open[sequence.sequence_id] = sequence
+        self._sent_after[sequence.sequence_id] = self._num_steps
+        self.unseen_tokens[sequence.request_class] += sequence.prompt_tokens
         return sequence
 
     def _abort(self, sequence: Sequence) -> None:

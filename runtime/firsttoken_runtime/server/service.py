@@ -173,15 +173,19 @@ class Service:
             raise errors.ObjectiveUnreachableError(str(refusal), retry_after_s=refusal.retry_after_s)
 
     def _tokens_ahead(self, stats: core.Stats | None, request_class: str) -> int:
-        """Uncomputed prompt tokens that the scheduler places before a request of this class."""
+        """Uncomputed prompt tokens that the scheduler places before a request of this class, as the engine
+        last reported or, in a burst that its report does not have, as was sent since."""
         if stats is None:
             return 0
-        if not stats.backlog_by_class:
-            return stats.backlog_tokens
         own = self.classes.priority_of(request_class)
-        return sum(
-            tokens for name, tokens in stats.backlog_by_class.items() if self.classes.priority_of(name) >= own
-        )
+
+        def ahead(tokens_by_class: Mapping[str, int]) -> int:
+            return sum(
+                tokens for name, tokens in tokens_by_class.items() if self.classes.priority_of(name) >= own
+            )
+
+        reported = ahead(stats.backlog_by_class) if stats.backlog_by_class else stats.backlog_tokens
+        return max(reported, ahead(self.client.unseen_tokens))
 
     def state(self) -> EngineState:
         """The document of `GET /state`. Loading until the text side is loaded too."""
