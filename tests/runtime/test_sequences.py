@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from firsttoken_runtime import core
-from firsttoken_runtime.server import metrics, sequence, sequences
+from firsttoken_runtime.server import metrics, sequence, sequences, stream
 from runtime.fake_engine import Script
 from runtime.serving import serving, until
 
@@ -31,6 +31,7 @@ async def test_a_client_that_leaves_frees_its_sequence(is_stream):
         await until(served.is_idle, 1.0)
         assert served.service.client.open_sequences == 0
         text = served.service.metrics.exposition(served.service.state()).decode()
+        print([l for l in text.splitlines() if "success_total{" in l or "rejected_total{" in l])
         assert 'finished_reason="abort",model_name="fake"} 1.0' in text
 
 
@@ -87,6 +88,28 @@ async def test_tokens_of_concurrent_requests_do_not_mix():
         )
         for text, (status, body) in zip(texts, answers, strict=True):
             assert (status, body["choices"][0]["text"]) == (200, text * 10)
+
+
+async def test_a_client_that_takes_nothing_does_not_stay(monkeypatch):
+    """Fewer tokens wait for it than would abort it, but more bytes than sockets hold."""
+    monkeypatch.setattr(stream, "STALLED_S", 0.3)
+    async with serving(Script(max_model_len=1000, kv_blocks=10**4)) as served:
+        asked = {"prompt": ["abc"] * 2, "max_tokens": 900, "n": 16, "logprobs": 20, "stream": True}
+        body = json.dumps(asked).encode()
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.socket() as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(("127.0.0.1", int(served.url.rpartition(":")[2])))
+            raw.sendall(head.encode() + body)
+
+            async def is_open() -> bool:
+                return served.service._open_requests == 1
+
+            async def is_gone() -> bool:
+                return served.service._open_requests == 0
+
+            await until(is_open)
+            await until(is_gone, 20.0)
 
 
 def _step() -> core.StepOutput:

@@ -19,6 +19,8 @@ from firsttoken_runtime.server.request_timer import RequestTimer
 from firsttoken_runtime.server.sequence import Group
 
 KEEP_ALIVE_S = 10.0
+STALLED_S = 60.0
+"""A client that takes nothing for so long has gone; its answer may have ended in the engine long ago."""
 HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
@@ -130,4 +132,10 @@ class EventStream:
     async def _write(self, *parts: bytes) -> None:
         if not self._response.prepared:
             await self._response.prepare(self._request)
-        await self._response.write(b"".join(parts))
+        try:
+            async with asyncio.timeout(STALLED_S):
+                await self._response.write(b"".join(parts))
+        except TimeoutError as error:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionResetError("the client takes nothing") from error
