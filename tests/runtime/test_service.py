@@ -93,7 +93,7 @@ async def test_a_burst_is_refused_before_the_engine_has_reported_it(service):
     service.client._sequences = Sequences(lambda _: None)
     params = core.SamplingParams(max_tokens=1, temperature=0.0)
     with service.client._sequences.submitted([Wanted([1] * 2500, params)], 0.0):
-        service.admit(prompt_tokens=400, choices=1, resolved=Resolved())
+        service.admit([10**6], Resolved())  # its turn comes after 25 s
         with pytest.raises(errors.ObjectiveUnreachableError, match="about 31 s"):
-            service.admit(prompt_tokens=600, choices=1, resolved=Resolved())
-    service.admit(prompt_tokens=10**6, choices=1, resolved=Resolved())
+            service.admit([700, 600], Resolved())
+    service.admit([10**6] * 2, Resolved())

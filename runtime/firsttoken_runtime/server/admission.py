@@ -1,9 +1,10 @@
 """Whether a request may join the queue. Pure: facts in, a refusal or nothing out.
 
 What can never fit is a 400, said when the prompt is known (`sampling`). Here is what cannot be served in
-time: a prompt whose first token is expected later than anybody waits for it only makes those behind it
-late. The wait is the uncached prompt tokens ahead of it, in the scheduler's order, over the measured
-prefill rate; where nothing was measured yet, nothing is refused.
+time: a prompt whose turn is expected later than anybody waits for it only makes those behind it late.
+The wait is the uncached prompt tokens ahead of it, in the scheduler's order, over the measured prefill
+rate; where nothing was measured yet, nothing is refused. One prompt of its own is no wait: an idle engine
+takes it however long it computes, and a few tokens of others must not make that a refusal.
 """
 
 import math
@@ -31,7 +32,7 @@ class Refusal:
 
     def __str__(self) -> str:
         return (
-            f"the first token would take about {self.expected_wait_s:.0f} s, "
+            f"the prompt's turn would come in about {self.expected_wait_s:.0f} s, "
             f"longer than the {self.limit_s:.0f} s that this server lets a request wait"
         )
 
@@ -42,7 +43,10 @@ def wait_limit_s(objective_s: float) -> float:
 
 
 def expected_wait_s(stats: core.Stats, prompt_tokens: int, ahead: int) -> float | None:
-    """Time to the first token of a prompt with `ahead` uncomputed tokens before it; None = not known."""
+    """Until the turn of a prompt with `ahead` uncomputed tokens before it; None = not known.
+
+    `prompt_tokens`: of the request's other prompts.
+    """
     if stats.prefill_tokens_per_s <= 0:
         return None
     return (ahead + prompt_tokens) / stats.prefill_tokens_per_s

@@ -62,7 +62,7 @@ async def _answer(
         transport = incoming.transport
         cut = transport.abort if body.stream and transport is not None else None
         async with request.submitted(
-            service, wanted, prompt_tokens, body.n, resolved, timer, lambda: _end(choices), cut
+            service, wanted, prompt_tokens, resolved, timer, lambda: _end(choices), cut
         ) as group:
             reply: Reply
             if isinstance(body, ChatRequest):

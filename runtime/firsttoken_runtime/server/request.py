@@ -27,18 +27,17 @@ async def submitted(
     service: Service,
     wanted: list[Wanted],
     prompt_tokens: int,
-    choices: int,
     kind: Resolved,
     timer: RequestTimer,
     ended: Callable[[], tuple[str | None, int]],
     on_overflow: Callable[[], None] | None = None,
 ) -> AsyncIterator[Group]:
-    """Submit and count. `prompt_tokens` are those of all prompts, each once, `choices` the answers to each;
+    """Submit and count. `prompt_tokens` are those of all prompts, each once;
     `ended` says at the end why the request ended, None if it did not by itself, and how many tokens it made.
 
     Raises ObjectiveUnreachableError and UnavailableError.
     """
-    service.admit(prompt_tokens=prompt_tokens, choices=choices, resolved=kind)
+    service.admit([len(one.prompt_token_ids) for one in wanted], kind)
     with service.client.group(wanted, timer.arrival_s, on_overflow) as group:
         service.metrics.accepted(prompt_tokens)
         try:

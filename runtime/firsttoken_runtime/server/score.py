@@ -49,7 +49,6 @@ async def score(service: Service, incoming: web.Request) -> web.StreamResponse:
             service,
             wanted,
             prompt_tokens,
-            1,
             resolved,
             timer,
             lambda: ("length" if len(scores) == len(prompts) else None, 0),

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -153,10 +153,10 @@ class Service:
         self.check_model(name)
         return classes.resolve(headers.get(names.HEADER_CLASS), headers.get(names.HEADER_ROUTE, route))
 
-    def admit(self, *, prompt_tokens: int, choices: int, resolved: Resolved) -> None:
+    def admit(self, prompt_lengths: Sequence[int], resolved: Resolved) -> None:
         """Before a request is submitted. Raises ObjectiveUnreachableError if it would wait too long.
 
-        prompt_tokens: of all prompts of the request together.
+        prompt_lengths: tokens of the prompt of each of its sequences.
         """
         settings, stats = self.client.settings_in_force, self.client.stats
         objective_s = resolved.ttft_s
@@ -164,7 +164,7 @@ class Service:
             objective_s = settings.objective.ttft_p95_s if settings is not None else DEFAULT_TTFT_P95_S
         refusal = admission.refusal(
             stats,
-            prompt_tokens=prompt_tokens * choices,
+            prompt_tokens=sum(prompt_lengths) - max(prompt_lengths),
             ahead=self._tokens_ahead(stats, resolved.request_class),
             limit_s=admission.wait_limit_s(objective_s),
         )
