@@ -208,8 +208,11 @@ async def test_large_wrong_bodies_are_refused_quickly(served: Served):
         {"prompt": [[1.5]] * 300_000},
         {"prompt": "x", "logit_bias": {f"x{one}": 1 for one in range(150_000)}},
     ):
-        raw = io.BytesIO(json.dumps(body).encode())
+        raw = json.dumps(body).encode()
         started_s = time.process_time()
-        status, _ = await served.post("/v1/completions", data=raw)
+        json.loads(raw)
+        read_s = time.process_time()
+        status, _ = await served.post("/v1/completions", data=io.BytesIO(raw))
         assert status == 400
-        assert time.process_time() - started_s < 2.0
+        # Against reading it, so that the machine's speed is not what is tested: with all findings it was 200.
+        assert time.process_time() - read_s < 60 * (read_s - started_s)

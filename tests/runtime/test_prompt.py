@@ -74,12 +74,12 @@ def test_a_final_message_is_left_open():
     spaced = template.replace(" | trim", "")
     assert _chat(*messages, **given | {"template": spaced}) == _ids("[user]Hi..[assistant]Hi ")
     assert _chat(*messages, template=template) == _ids("[user]Hi..[assistant]Hi.")
-    for last, template in (("  ", template), ("gone", "{{ messages[0].content }}")):
+    for last, source in (("  ", template), ("gone", "{{ messages[0].content }}")):
         with pytest.raises(BadRequestError) as caught:
             _chat(
                 {"role": "user", "content": "x"},
                 {"role": "assistant", "content": last},
-                template=template,
+                template=source,
                 continue_final_message=True,
             )
         assert caught.value.param == "continue_final_message"

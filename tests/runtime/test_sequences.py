@@ -31,7 +31,6 @@ async def test_a_client_that_leaves_frees_its_sequence(is_stream):
         await until(served.is_idle, 1.0)
         assert served.service.client.open_sequences == 0
         text = served.service.metrics.exposition(served.service.state()).decode()
-        print([l for l in text.splitlines() if "success_total{" in l or "rejected_total{" in l])
         assert 'finished_reason="abort",model_name="fake"} 1.0' in text
 
 
