@@ -15,7 +15,9 @@ from yarl import URL
 from firsttoken_api import errors
 from firsttoken_sidecar import content, headers, logs, metrics, refusals, stopwatch, timing, upload
 
-CONNECT_TIMEOUT_S = 1.0
+CONNECT_TIMEOUT_S = 15.0
+"""The engine is on loopback: it takes a connection or refuses it at once. What lasts longer is a machine so
+busy that this process does not get to see it, and that is no reason to turn a request away."""
 ENGINE_WAIT_S = 2.0
 """How long a request waits for an engine that takes no connection, before it is told to retry."""
 RETRY_EVERY_S = 0.1
