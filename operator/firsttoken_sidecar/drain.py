@@ -57,7 +57,12 @@ class OpenRequests:
 
 
 class Drain:
-    """One drain in the life of a sidecar. `on_refusing` is called once, when new requests are refused."""
+    """The drain of one engine. `on_refusing` is called when new requests are refused.
+
+    preStop also runs when the kubelet restarts the engine's container alone, for a failed liveness probe.
+    Then the pod stays, another engine comes up in it, and `resume` ends the drain: without it the pod would
+    never serve again.
+    """
 
     def __init__(
         self,
@@ -87,6 +92,13 @@ class Drain:
             self.stage = Stage.DEREGISTERING
             self._task = asyncio.create_task(self._run(), name="drain")
         await asyncio.shield(self._task)
+
+    def resume(self) -> None:
+        """Another engine loads its model: serve again, if the drain of the one before is done."""
+        if self.stage is Stage.DRAINED:
+            self.stage = Stage.SERVING
+            self._task = None
+            logger.info("another engine starts in this pod: no longer draining")
 
     async def _run(self) -> None:
         logger.info(

@@ -57,7 +57,7 @@ async def running(
         to_engine = await stack.enter_async_context(proxy.session())
         to_ops = await stack.enter_async_context(aiohttp.ClientSession())
         engine = engines.FirsttokenEngine(to_ops, chosen.engine_url, chosen.engine_ops_url)
-        watched = watch.Watch(engine, clock)
+        watched = watch.Watch(engine, clock, on_loading=lambda: draining.resume())
         follower = flags.Follower(
             engine,
             watched,

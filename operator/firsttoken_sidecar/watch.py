@@ -17,9 +17,16 @@ logger = logging.getLogger(__name__)
 class Watch:
     """What was last heard from one engine."""
 
-    def __init__(self, engine: engines.Engine, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        engine: engines.Engine,
+        clock: Callable[[], float],
+        on_loading: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_loading` is called at each look that finds the model loading."""
         self._engine = engine
         self._clock = clock
+        self._on_loading = on_loading
         self._said_silent_at = 0.0
         self._probe: engines.Probe | None = None
         self._heard_at = 0.0
@@ -61,6 +68,8 @@ class Watch:
             self.starts += 1
             phase = probe.state.phase if probe.state is not None else "unknown"
             logger.info("engine answers", extra=logs.fields(phase=phase, starts=self.starts))
+        if probe.state is not None and probe.state.phase is Phase.LOADING:
+            self._on_loading()
         if probe.is_ready and not self.is_ready:
             self.turned_ready.set()
         self.silence = ""

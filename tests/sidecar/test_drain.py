@@ -57,6 +57,19 @@ async def test_it_gives_up_at_the_timeout() -> None:
         assert 0.09 < time.monotonic() - started < 0.4
 
 
+async def test_another_engine_in_the_pod_ends_a_drain_that_is_done() -> None:
+    draining = drain.Drain(0.05, 5, drain.OpenRequests())
+    waiting = asyncio.create_task(draining.drained())
+    await asyncio.sleep(0.01)
+    draining.resume()
+    assert draining.is_draining, "the engine that drains may be loading still"
+    await waiting
+    draining.resume()
+    assert (draining.stage, draining.is_draining, draining.is_refusing) == (Stage.SERVING, False, False)
+    await draining.drained()
+    assert draining.stage is Stage.DRAINED
+
+
 async def test_many_may_ask_and_one_may_leave() -> None:
     refusals: list[int] = []
     draining = drain.Drain(0.15, 5, drain.OpenRequests(), lambda: refusals.append(1))

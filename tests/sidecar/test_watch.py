@@ -118,3 +118,14 @@ async def test_silence_is_logged_when_it_begins_and_rarely_after(caplog: pytest.
         "engine still does not answer",
         "engine answers",
     ]
+
+
+async def test_a_loading_engine_is_told() -> None:
+    told: list[int] = []
+    rig = Rig()
+    rig.watch = watch.Watch(rig.engine, lambda: rig.now, lambda: told.append(1))  # type: ignore[arg-type]
+    await rig.look(probe())
+    await rig.look(None)
+    assert not told
+    await rig.look(probe(Phase.LOADING))
+    assert told
