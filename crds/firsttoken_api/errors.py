@@ -56,6 +56,8 @@ class ApiError(FirsttokenError):
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     code: ClassVar[str | None] = None
+    default_retry_after_s: ClassVar[int | None] = None
+    """What `Retry-After` says where whoever raises it does not; None: no such header."""
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class ApiError(FirsttokenError):
         self.message = message
         self.param = param
         self.detail_code = code if code is not None else type(self).code
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = type(self).default_retry_after_s if retry_after_s is None else retry_after_s
 
     def body(self) -> ErrorBody:
         """The JSON body of the answer."""
@@ -146,16 +148,7 @@ class ObjectiveUnreachableError(TooManyRequestsError):
     """The request cannot be served within the objective of its class; later there may be room."""
 
     code = "objective_unreachable"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        retry_after_s: int | None = 1,
-    ) -> None:
-        super().__init__(message, param=param, code=code, retry_after_s=retry_after_s)
+    default_retry_after_s = 1
 
 
 class InternalError(ApiError):
@@ -177,16 +170,7 @@ class UnavailableError(ApiError):
 
     status = 503
     code = "unavailable"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        retry_after_s: int | None = 1,
-    ) -> None:
-        super().__init__(message, param=param, code=code, retry_after_s=retry_after_s)
+    default_retry_after_s = 1
 
 
 class ModelLoadingError(UnavailableError):
