@@ -55,6 +55,11 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """Orders inside the class, lower first (vLLM's parameter)."""
     expected_output_tokens: int | None = None
     """What the client asked for as `max_tokens`; None = it did not say."""
+    cache_salt: str = ""
+    """Cached KV is found only under the same salt; "" is shared by all. The server makes it of the tenant
+    and the client's `cache_salt`."""
+    shared_prefix_tokens: int = 0
+    """Declared shared prefix: so many leading tokens are kept in 16 bit under every KV type."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -67,6 +72,13 @@ class SetFlags(msgspec.Struct, frozen=True, kw_only=True, tag="set_flags"):
     """Server to engine: switch at the next step boundary. `settings_json` is a `HotSettings` document."""
 
     settings_json: bytes
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True, tag="pin"):
+    """Server to engine: these prompts' blocks are kept once they are computed. Replaces earlier pins."""
+
+    prompts: list[list[int]]
+    """Token ids, salt ""."""
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -92,6 +104,12 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     vocabulary_size: int
     flags_enabled: tuple[str, ...]
     batch_invariant: bool = False
+    kv_type: str = "full"
+    """`full`, `int8` or `fp8`."""
+    kv_bytes_per_token: int = 0
+    """Of a token outside of declared shared prefixes, all layers together."""
+    kv_sentence: str = ""
+    """How the bytes and the capacity follow from the model, for people."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +134,8 @@ class FirstTokenTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The forward pass of its last prompt token ended."""
     sampled_s: float
     """Its first token was chosen."""
+    loaded_s: float = 0.0
+    """Its blocks from the host tier were in place; 0 = it had none."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +146,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str = ""
     """"" while it goes on; `stop` (EOS or stop id, which is then this token) or `length`."""
     cached_tokens: int = 0
+    """Prompt tokens that were found in the cache at its first admission; with the first token only."""
     times: FirstTokenTimes | None = None
     """With the first token only."""
     logprobs: TokenLogprobs | None = None
@@ -155,6 +176,21 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 FAILURE_CODES = ("refused", "not_finite", "no_token", "grammar", "out_of_memory", "step_failed")
 """Never fits or out of range; NaN or infinity in the logits; masks leave no token; the grammar does not
 compile or does not hold; an allocation failed; the step could not be computed for another reason."""
+
+
+class KvDeviation(msgspec.Struct, frozen=True, kw_only=True):
+    """How far quantized keys move attention, as sampled in production: largest |dp| over the keys of each
+    (query, head)."""
+
+    worst_layer_mean: float = 0.0
+    """Of the layer with the largest mean."""
+    p999: float = 0.0
+    """99.9th percentile over all samples."""
+    largest: float = 0.0
+    relative_l2: float = 0.0
+    """Of the attention output, worst layer."""
+    num_samples: int = 0
+    """(query, head) pairs that were compared."""
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +225,39 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Median output length of each class, where one is known."""
     reference_blocks: int = 0
     """What the published formula asks for: peak concurrency x mean length / block size, both as seen."""
+    prefix_query_tokens_total: int = 0
+    """Prompt tokens that were looked up in the cache, each sequence once, at its first admission."""
+    prefix_hit_tokens_total: dict[str, int] = {}
+    """Of those, found; by tier: `device`, `host`."""
+    cached_blocks: int = 0
+    """Findable blocks that no sequence holds: they make way when room is needed."""
+    evictions_total: int = 0
+    host_blocks: int = 0
+    """Blocks in the host tier."""
+    host_bytes: int = 0
+    host_problems: dict[str, int] = {}
+    """What went wrong in the host tier and its folder, by reason; each was a miss."""
+    saves_total: int = 0
+    """Blocks copied to the host tier."""
+    loads_total: int = 0
+    """Blocks copied back from it."""
+    lineage: str = ""
+    """The first 16 hex digits: what all KV in the cache was computed under."""
+    lineage_changes_total: int = 0
+    recompute_debt_tokens: int = 0
+    """Known tokens of running sequences whose KV a switch or a preemption took, not yet computed again."""
+    flag_generation: int = 0
+    """Of the hot settings in force; 0 = those the engine started with."""
+    rule_decisions: dict[str, int] = {}
+    """Decisions about a sequence's precision and reuse, by reason code."""
+    kv_type: str = "full"
+    """`full`, `int8` or `fp8`."""
+    kv_deviation: KvDeviation | None = None
+    """None: nothing was sampled."""
+    switch_pause_s: float = 0.0
+    """Last switch that changed the layout: accepted until the first step under it."""
+    switch_gap_s: float = 0.0
+    """Largest gap in a stream that the last such switch made, so far."""
 
 
 class StepOutput(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
@@ -210,6 +279,11 @@ class FlagsApplied(msgspec.Struct, frozen=True, kw_only=True, tag="flags_applied
     hash: str
     enabled: tuple[str, ...]
     error: str = ""
+    lineage: str = ""
+    """In force after the switch; the first 16 hex digits."""
+    kv_type: str = "full"
+    recompute_tokens: int = 0
+    """Known tokens of running sequences that the switch made to be computed again."""
 
 
 class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
@@ -220,7 +294,7 @@ class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
     message: str
 
 
-ToEngine = Submit | Abort | SetFlags | Shutdown
+ToEngine = Submit | Abort | SetFlags | Pin | Shutdown
 FromEngine = Loading | Ready | StepOutput | FlagsApplied | LoadFailed
 
 
@@ -243,3 +317,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`low`: prompts are computed only in steps without decodes."""
     batch_invariant: bool = False
     """The numbers of a row do not depend on which other rows share its step."""
+    host_memory_bytes: int | None = None
+    """Host tier of the cache, where `kv-tiering` is on; None = as much as the device pool has, from what is
+    left of the memory."""
+    host_folder: str = ""
+    """Keeps the host tier over restarts; "" = it ends with the process."""
