@@ -1,10 +1,12 @@
 """Hot settings -> switches."""
 
+from dataclasses import replace
+
 import pytest
 
 from firsttoken_api import flags as api_flags
 from firsttoken_api import hot_settings
-from firsttoken_runtime.engine import flags
+from firsttoken_runtime.engine import flag_parameters, flags
 from firsttoken_runtime.scheduler import classes as request_classes
 
 
@@ -20,6 +22,23 @@ def effective(**enabled: bool | dict[str, str]) -> tuple[hot_settings.EffectiveF
     )
 
 
+CACHE_FLAGS = ("prefix-cache", "prefix-affinity", "kv-tiering", "kv-int8", "kv-fp8")
+
+
+@pytest.fixture(autouse=True)
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the engine understands, whichever of it the API already lets through."""
+    table = tuple(
+        replace(flag, built=True, parameters=tuple(replace(one, built=True) for one in flag.parameters))
+        if flag.name in CACHE_FLAGS
+        else flag
+        for flag in api_flags.FLAGS
+    )
+    monkeypatch.setattr(api_flags, "FLAGS", table)
+    monkeypatch.setattr(api_flags, "BY_NAME", {flag.name: flag for flag in table})
+    monkeypatch.setattr(api_flags, "BUILT", tuple(flag.name for flag in table if flag.built))
+
+
 def test_defaults_are_those_of_the_flag_table() -> None:
     assert flags.defaults() == flags.InForce(
         enabled=tuple(name for name in api_flags.BUILT if api_flags.BY_NAME[name].on_by_default),
@@ -27,6 +46,7 @@ def test_defaults_are_those_of_the_flag_table() -> None:
         continuous_batching=True,
         chunk_tokens=512,
         priority=True,
+        prefix_cache=flags.PrefixCache(max_fraction=0.5, protected_fraction=0.8),
     )
 
 
@@ -40,17 +60,83 @@ def test_each_flag_can_be_off() -> None:
 
 def test_parameters() -> None:
     assert flags.from_settings(effective(chunked_prefill={"chunkTokens": "64"})).chunk_tokens == 64
+    given = {"maxFraction": "0.25", "protectedFraction": "1"}
+    assert flags.from_settings(effective(prefix_cache=given)).prefix_cache == flags.PrefixCache(0.25, 1.0)
+    assert flags.from_settings(effective(prefix_affinity=True)).affinity_max_wait_s == 0.02
+    waiting = flags.from_settings(effective(prefix_affinity={"maxWait": "1.5s"}))
+    assert waiting.affinity_max_wait_s == 1.5
+
+
+@pytest.mark.parametrize("kv_type", ["int8", "fp8"])
+def test_kv_types(kv_type: str) -> None:
+    name = f"kv_{kv_type}"
+    by_default = flags.from_settings(effective(**{name: True}))
+    assert (by_default.kv_type, by_default.full_precision_layers) == (kv_type, 2)
+    flags.check_model(by_default, num_layers=3)
+    with pytest.raises(flags.BadFlags, match="the model has 2 layers"):
+        flags.check_model(by_default, num_layers=2)
+    none = flags.from_settings(effective(**{name: {"fullPrecisionLayers": "0"}}))
+    flags.check_model(none, num_layers=1)
+
+
+def test_without_a_kv_type_everything_is_full() -> None:
+    assert (flags.defaults().kv_type, flags.defaults().full_precision_layers) == ("full", 0)
+    flags.check_model(flags.defaults(), num_layers=1)
+
+
+def test_prefix_cache_gives_way_to_slabs_and_takes_its_dependents_along() -> None:
+    off = flags.from_settings(effective(paged_kv=False))
+    assert off.prefix_cache is None
+    assert "prefix-cache" not in off.enabled
+
+
+def test_tiering() -> None:
+    assert not flags.defaults().kv_tiering
+    assert flags.from_settings(effective(kv_tiering=True)).kv_tiering
+
+
+def test_a_flag_comes_after_what_it_needs() -> None:
+    """Dependents give way in one pass over the table."""
+    names = [flag.name for flag in api_flags.FLAGS]
+    for flag in api_flags.FLAGS:
+        assert all(names.index(needed) < names.index(flag.name) for needed in flag.needs)
+
+
+def test_every_hot_parameter_has_a_reader_that_takes_its_default() -> None:
+    hot = {
+        (flag.name, one.name)
+        for flag in api_flags.FLAGS
+        for one in flag.parameters
+        if flag.built and one.built and not one.cold
+    }
+    assert hot == set(flag_parameters.READERS)
+    for flag, parameter in hot:
+        flags.default(flag, parameter)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (effective(kv_int8=True), "flag 'kv-int8' is not built"),
+        (effective(fp8_linear=True), "flag 'fp8-linear' is not built"),
         (effective(nonsense=True), "flag 'nonsense' is not built"),
         (effective(continuous_batching=False, chunked_prefill=True), "'chunked-prefill' needs 'continuous"),
         (effective(chunked_prefill={"chunkTokens": "63"}), "'chunkTokens'.* is 63, allowed is 64 to 4096"),
         (effective(chunked_prefill={"chunkTokens": "many"}), "'chunkTokens'.* not a whole number"),
         (effective(paged_kv={"blockSize": "32"}), "'blockSize' .*cannot be set while serving"),
+        (effective(kv_int8=True, kv_fp8=True), "rule kv-int8 excludes kv-fp8"),
+        (effective(prefix_cache=False, kv_tiering=True), "'kv-tiering' needs 'prefix-cache', which is off"),
+        (effective(paged_kv=False, prefix_affinity=True), "'prefix-affinity' needs 'prefix-cache'"),
+        (
+            effective(prefix_cache={"maxFraction": "1.5"}),
+            "'maxFraction'.* is 1.5, allowed is above 0",
+        ),
+        (effective(prefix_cache={"protectedFraction": "0"}), "'protectedFraction'.* is 0, allowed is above"),
+        (effective(prefix_cache={"maxFraction": "half"}), "'maxFraction'.* 'half', not a decimal like 0.50"),
+        (effective(prefix_affinity={"maxWait": "20"}), "'maxWait'.* '20', not a duration like 20ms"),
+        (effective(prefix_affinity={"maxWait": "2m"}), "'maxWait'.* is 2m, allowed is up to 60s"),
+        (effective(kv_int8={"fullPrecisionLayers": "-1"}), "'fullPrecisionLayers'.* not a whole number"),
+        (effective(kv_int8={"fullPrecisionLayers": "\u00b2"}), "'fullPrecisionLayers'.* not a whole number"),
+        (effective(kv_tiering={"hostMemory": "4Gi"}), "'hostMemory' .*cannot be set while serving"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(

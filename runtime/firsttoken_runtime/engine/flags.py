@@ -4,10 +4,26 @@ Classes and the TPOT objective come with the flags, because all of them change a
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from firsttoken_api import flags as api_flags
 from firsttoken_api import hot_settings
+from firsttoken_runtime.engine import flag_parameters
 from firsttoken_runtime.scheduler import classes as request_classes
+
+KvType = Literal["full", "int8", "fp8"]
+KV_TYPES: dict[str, KvType] = {"kv-int8": "int8", "kv-fp8": "fp8"}
+"""Flag -> what it makes of the KV."""
+
+
+@dataclass(frozen=True)
+class PrefixCache:
+    """Blocks stay findable after their sequences."""
+
+    max_fraction: float = 0.5
+    """Largest share of the pool that blocks nobody holds may keep."""
+    protected_fraction: float = 0.8
+    """Largest share of those that is protected because it was hit again."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +39,15 @@ class InForce:
     length_control: bool = False
     classes: request_classes.ClassTable = request_classes.ONE_CLASS
     tpot_p95_s: float | None = None
+    prefix_cache: PrefixCache | None = None
+    kv_type: KvType = "full"
+    full_precision_layers: int = 0
+    """The last so many layers of quantized blocks are in the compute type; 0 where nothing is quantized."""
+    affinity_max_wait_s: float | None = None
+    """None: prefix-affinity is off."""
+    kv_tiering: bool = False
+    generation: int = 0
+    """Of the document; 0 = what the engine started with."""
 
 
 class BadFlags(ValueError):  # noqa: N818
@@ -41,12 +66,66 @@ def from_hot_settings(settings: hot_settings.HotSettings) -> InForce:
         ),
         default=settings.default_class,
     )
-    return replace(from_settings(settings.flags), classes=table, tpot_p95_s=settings.objective.tpot_p95_s)
+    return replace(
+        from_settings(settings.flags),
+        classes=table,
+        tpot_p95_s=settings.objective.tpot_p95_s,
+        generation=settings.generation,
+    )
 
 
 def from_settings(settings: tuple[hot_settings.EffectiveFlag, ...]) -> InForce:
     """Flags that are not listed have their default. Raises BadFlags."""
     asked = {flag.name: flag for flag in settings}
+    on = _switched_on(asked)
+    given = {
+        name: _parameters(api_flags.BY_NAME[name], flag.params) for name, flag in asked.items() if name in on
+    }
+
+    def parameter(flag: str, name: str) -> flag_parameters.Number:
+        if (value := given.get(flag, {}).get(name)) is not None:
+            return value
+        return default(flag, name)
+
+    prefix_cache = None
+    if "prefix-cache" in on:
+        prefix_cache = PrefixCache(
+            max_fraction=parameter("prefix-cache", "maxFraction"),
+            protected_fraction=parameter("prefix-cache", "protectedFraction"),
+        )
+    kv_flag = next((name for name in KV_TYPES if name in on), None)
+    return InForce(
+        enabled=tuple(name for name in api_flags.BUILT if name in on),
+        paged_kv="paged-kv" in on,
+        continuous_batching="continuous-batching" in on,
+        chunk_tokens=int(parameter("chunked-prefill", "chunkTokens")) if "chunked-prefill" in on else None,
+        priority="priority" in on,
+        length_control="length-control" in on,
+        prefix_cache=prefix_cache,
+        kv_type="full" if kv_flag is None else KV_TYPES[kv_flag],
+        full_precision_layers=0 if kv_flag is None else int(parameter(kv_flag, "fullPrecisionLayers")),
+        affinity_max_wait_s=parameter("prefix-affinity", "maxWait") if "prefix-affinity" in on else None,
+        kv_tiering="kv-tiering" in on,
+    )
+
+
+def check_model(in_force: InForce, num_layers: int) -> None:
+    """Raises BadFlags where a model has no layer left that a KV type could make smaller."""
+    if in_force.kv_type != "full" and in_force.full_precision_layers >= num_layers:
+        raise BadFlags(
+            f"parameter 'fullPrecisionLayers' of flag 'kv-{in_force.kv_type}' is "
+            f"{in_force.full_precision_layers}, the model has {num_layers} layers: none would be quantized"
+        )
+
+
+def default(flag: str, parameter: str) -> flag_parameters.Number:
+    """Of a parameter the engine takes."""
+    found = next(one for one in api_flags.BY_NAME[flag].parameters if one.name == parameter)
+    return flag_parameters.READERS[flag, parameter](found.default)
+
+
+def _switched_on(asked: dict[str, hot_settings.EffectiveFlag]) -> set[str]:
+    """Names of the flags in force. Raises BadFlags."""
     on = {name for name in api_flags.BUILT if api_flags.BY_NAME[name].on_by_default}
     for name, flag in asked.items():
         if not flag.enabled:
@@ -55,43 +134,41 @@ def from_settings(settings: tuple[hot_settings.EffectiveFlag, ...]) -> InForce:
         if name not in api_flags.BUILT:
             raise BadFlags(f"flag {name!r} is not built; built are {', '.join(api_flags.BUILT)}")
         on.add(name)
-    for name in sorted(on):
-        for needed in api_flags.BY_NAME[name].needs:
+    # In the table's order a flag comes after what it needs, so a default that gives way takes along
+    # the defaults that need it.
+    for flag in api_flags.FLAGS:
+        for needed in flag.needs if flag.name in on else ():
             if needed not in on:
-                if name in asked:
-                    raise BadFlags(f"flag {name!r} needs {needed!r}, which is off")
-                on.discard(name)  # a default gives way to what was asked for
-    params = {
-        name: _parameters(api_flags.BY_NAME[name], flag.params) for name, flag in asked.items() if name in on
-    }
-    chunk = params.get("chunked-prefill", {}).get("chunkTokens", _default("chunked-prefill", "chunkTokens"))
-    return InForce(
-        enabled=tuple(name for name in api_flags.BUILT if name in on),
-        paged_kv="paged-kv" in on,
-        continuous_batching="continuous-batching" in on,
-        chunk_tokens=chunk if "chunked-prefill" in on else None,
-        priority="priority" in on,
-        length_control="length-control" in on,
-    )
+                if flag.name in asked:
+                    raise BadFlags(f"flag {flag.name!r} needs {needed!r}, which is off")
+                on.discard(flag.name)
+        for excluded in flag.excludes if flag.name in on else ():
+            if excluded in on:
+                raise BadFlags(f"rule {flag.name} excludes {excluded}: both are on; switch one of them off")
+    return on
 
 
-def _default(flag: str, parameter: str) -> int:
-    found = next(p for p in api_flags.BY_NAME[flag].parameters if p.name == parameter)
-    return int(found.default)
-
-
-def _parameters(flag: api_flags.Flag, given: dict[str, str]) -> dict[str, int]:
+def _parameters(flag: api_flags.Flag, given: dict[str, str]) -> dict[str, flag_parameters.Number]:
     known = {one.name: one for one in flag.parameters if one.built and not one.cold}
     values = {}
     for name, text in given.items():
         parameter = known.get(name)
         if parameter is None:
             raise BadFlags(f"parameter {name!r} of flag {flag.name!r} cannot be set while serving")
-        if not text.isdecimal():
-            raise BadFlags(f"parameter {name!r} of flag {flag.name!r} is {text!r}, not a whole number")
-        value = int(text)
+        try:
+            value = flag_parameters.READERS[flag.name, name](text)
+        except flag_parameters.BadValue as error:
+            raise BadFlags(f"parameter {name!r} of flag {flag.name!r} is {error}") from error
         low, high = parameter.minimum, parameter.maximum
         if (low is not None and value < low) or (high is not None and value > high):
-            raise BadFlags(f"parameter {name!r} of flag {flag.name!r} is {value}, allowed is {low} to {high}")
+            raise BadFlags(
+                f"parameter {name!r} of flag {flag.name!r} is {value}, allowed is {_range(low, high)}"
+            )
         values[name] = value
     return values
+
+
+def _range(low: int | None, high: int | None) -> str:
+    if low is None or high is None:
+        return f"at most {high}" if low is None else f"at least {low}"
+    return f"{low} to {high}"
