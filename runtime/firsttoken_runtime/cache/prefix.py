@@ -1,0 +1,99 @@
+"""Which block holds which tokens: the index of findable blocks, and the longest prefix in it.
+
+Pure lookups; who holds a block and what may be evicted is in `blocks`. Children are counted by the key of
+their parent, not by its block: a block whose parent was evicted is found again when the parent is.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from firsttoken_runtime.cache.formats import Format
+
+if TYPE_CHECKING:
+    from firsttoken_runtime.cache import blocks, keys
+
+
+class Index:
+    """Keys to blocks."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[bytes, blocks.Block] = {}
+        self._num_children: dict[bytes, int] = {}
+        self.mismatches_total = 0
+        """Hits whose tokens were others: equal sha256 of different contents, so a fault of ours."""
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def get(self, key: bytes) -> "blocks.Block | None":
+        return self._blocks.get(key)
+
+    def find(self, key: bytes, token_ids: Sequence[int]) -> "blocks.Block | None":
+        """The block of `key` if it holds just these tokens."""
+        block = self._blocks.get(key)
+        if block is None:
+            return None
+        if block.token_ids != tuple(token_ids):
+            self.mismatches_total += 1
+            return None
+        return block
+
+    def has_children(self, key: bytes) -> bool:
+        """True if a findable block comes after it."""
+        return key in self._num_children
+
+    def add(self, block: "blocks.Block") -> "blocks.Block | None":
+        """-> its parent, if this is the first child it has."""
+        assert block.key not in self._blocks, "a key has two blocks"
+        self._blocks[block.key] = block
+        count = self._num_children.get(block.parent_key, 0)
+        self._num_children[block.parent_key] = count + 1
+        return None if count else self._blocks.get(block.parent_key)
+
+    def remove(self, block: "blocks.Block") -> "blocks.Block | None":
+        """-> its parent, if this was the last child it had."""
+        known = self._blocks.pop(block.key)
+        assert known is block, block.block_id
+        count = self._num_children.pop(block.parent_key) - 1
+        if count:
+            self._num_children[block.parent_key] = count
+            return None
+        return self._blocks.get(block.parent_key)
+
+    def clear(self) -> None:
+        self._blocks.clear()
+        self._num_children.clear()
+
+    def check_integrity(self) -> None:
+        """Assert that the children counted are those that exist."""
+        counted: dict[bytes, int] = {}
+        for key, block in self._blocks.items():
+            assert block.key == key, block.block_id
+            counted[block.parent_key] = counted.get(block.parent_key, 0) + 1
+        assert counted == self._num_children, "children are counted wrong"
+
+
+def whole_blocks(num_tokens: int, block_size_tokens: int) -> int:
+    """Blocks of a prompt that a hit may cover: one token at least is left to compute."""
+    return max(num_tokens - 1, 0) // block_size_tokens
+
+
+def longest(
+    pool: "blocks.Pool",
+    chain: "keys.Chain",
+    token_ids: Sequence[int],
+    format_of: Callable[[int], Format] = lambda _: Format.FULL,
+) -> list[int]:
+    """Ids of the findable blocks that hold the longest prefix of a prompt; nobody's hold changes.
+
+    `format_of`: of a block by its index in the sequence.
+    """
+    size = pool.block_size_tokens
+    found: list[int] = []
+    for index in range(whole_blocks(len(token_ids), size)):
+        key = chain.key(token_ids, index, format_of(index))
+        block_id = pool.find(key, token_ids[index * size : (index + 1) * size])
+        if block_id is None:
+            break
+        found.append(block_id)
+    return found
