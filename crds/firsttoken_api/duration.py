@@ -6,8 +6,7 @@ Text on the wire because floats do not survive every client, and because CEL's `
 import re
 from dataclasses import dataclass
 
-from firsttoken_api import cel
-from firsttoken_api.bounded_text import BoundedText
+from firsttoken_api import bounded_text
 
 PATTERN = r"^([0-9]{1,6}(ms|s|m|h)){1,4}$"
 MAX_LENGTH = 20
@@ -28,19 +27,23 @@ def to_seconds(text: str) -> float:
 
 
 @dataclass(frozen=True)
-class Within(BoundedText):
-    """Type annotation: `Annotated[str, duration.Within("spec.drain.timeout", "0s", "1h")]`."""
+class Range(bounded_text.Range):
+    """Durations; their number is seconds."""
 
     pattern = PATTERN
     max_length = MAX_LENGTH
+    kind = "a duration"
+    units = " (ms, s, m, h)"
 
-    def parse(self, text: str) -> int:
-        return to_milliseconds(text)
+    def number(self, text: str) -> float:
+        return to_seconds(text)
 
-    @property
-    def rule(self) -> cel.Rule:
-        return cel.Rule(
-            f"self.matches('{PATTERN}') && duration(self) >= duration('{self.minimum}')"
-            f" && duration(self) <= duration('{self.maximum}')",
-            f"{self.field} must be a duration from {self.minimum} to {self.maximum} (ms, s, m, h)",
-        )
+    def compared(self, value: str, sign: str, bound: str) -> str:
+        return f"duration({value}) {sign} duration('{bound}')"
+
+
+@dataclass(frozen=True)
+class Within(bounded_text.BoundedText):
+    """Type annotation: `Annotated[str, duration.Within("spec.drain.timeout", "0s", "1h")]`."""
+
+    range_type = Range

@@ -7,6 +7,8 @@ documents are all derived from `FLAGS`.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from firsttoken_api import bounded_text, duration, fraction, quantity, references, whole_number
+
 
 class FlagClass(StrEnum):
     """What a flag may do to the output. Decides the gate's margin."""
@@ -33,12 +35,43 @@ class Parameter:
 
     name: str
     default: str
+    """A value, or the one word that is allowed besides: `auto`, or nothing at all."""
     help: str
-    minimum: int | None = None
-    maximum: int | None = None
+    values: bounded_text.Values | None = None
+    """None: nothing is checked; only where it is not built."""
     cold: bool = False
     """True: a change makes a new revision instead of a hot switch."""
     built: bool = False
+
+    def holds(self, text: str) -> bool:
+        """Whether the parameter may be set to this."""
+        assert self.values is not None, self.name
+        return text == self.default or self.values.holds(text)
+
+    @property
+    def allowed(self) -> str:
+        """What may be set, as messages say it."""
+        assert self.values is not None, self.name
+        word = self.default or "empty"
+        return self.values.allowed if self.values.holds(self.default) else f"{word} or {self.values.allowed}"
+
+    def number(self, text: str) -> float:
+        """The value: seconds of a duration, bytes of a quantity. ValueError says what is allowed."""
+        if not self.holds(text):
+            raise ValueError(f"{text!r} is not {self.allowed}")
+        assert self.values is not None
+        return self.values.number(text)
+
+    @property
+    def minimum(self) -> int | None:
+        """Of a whole number."""
+        return int(self.values.minimum) if isinstance(self.values, whole_number.Range) else None
+
+    @property
+    def maximum(self) -> int | None:
+        """Of a whole number that has one."""
+        bound = self.values.maximum if isinstance(self.values, whole_number.Range) else ""
+        return int(bound) if bound else None
 
 
 @dataclass(frozen=True)
@@ -56,6 +89,10 @@ class Flag:
     """False: the API server refuses the name; nothing is ever a silent no-op."""
 
 
+FULL_PRECISION_LAYERS = Parameter(
+    "fullPrecisionLayers", "2", "last layers that keep 16 bit", whole_number.Range("0", "256")
+)
+
 # In risk order: what is most likely to be safe comes first.
 FLAGS: tuple[Flag, ...] = (
     Flag(
@@ -64,12 +101,14 @@ FLAGS: tuple[Flag, ...] = (
         True,
         "KV cache in small blocks; off = one block of max_model_len a sequence (the baseline)",
         parameters=(
-            Parameter("blockSize", "16", "tokens per block", minimum=8, maximum=128, cold=True, built=True),
+            Parameter(
+                "blockSize", "16", "tokens per block", whole_number.Range("8", "128"), cold=True, built=True
+            ),
             Parameter(
                 "maxBlocks",
                 "auto",
                 "blocks of the pool; auto: as many as fit into the memory",
-                minimum=1,
+                whole_number.Range("1"),
                 cold=True,
                 built=True,
             ),
@@ -90,7 +129,7 @@ FLAGS: tuple[Flag, ...] = (
         "prefill long prompts in chunks between decode steps",
         needs=("continuous-batching",),
         parameters=(
-            Parameter("chunkTokens", "512", "tokens per chunk", minimum=64, maximum=4096, built=True),
+            Parameter("chunkTokens", "512", "tokens per chunk", whole_number.Range("64", "4096"), built=True),
         ),
         built=True,
     ),
@@ -101,8 +140,18 @@ FLAGS: tuple[Flag, ...] = (
         "reuse the KV blocks of a shared prompt prefix",
         needs=("paged-kv",),
         parameters=(
-            Parameter("maxFraction", "0.50", "largest share of the pool that cached blocks may hold"),
-            Parameter("protectedFraction", "0.80", "largest share of the cache that is protected"),
+            Parameter(
+                "maxFraction",
+                "0.50",
+                "largest share of the pool that blocks nobody uses may keep",
+                fraction.Range("0.01", "1"),
+            ),
+            Parameter(
+                "protectedFraction",
+                "0.80",
+                "largest share of those that is kept for what was hit before",
+                fraction.Range("0", "0.80"),
+            ),
         ),
     ),
     Flag(
@@ -119,7 +168,7 @@ FLAGS: tuple[Flag, ...] = (
         False,
         "bring requests that share a prefix into one batch",
         needs=("prefix-cache",),
-        parameters=(Parameter("maxWait", "20ms", "longest wait for company"),),
+        parameters=(Parameter("maxWait", "20ms", "longest wait for company", duration.Range("0s", "1s")),),
     ),
     Flag(
         "kv-tiering",
@@ -128,8 +177,20 @@ FLAGS: tuple[Flag, ...] = (
         "hot KV on the device, warm in host memory, cold recomputed",
         needs=("prefix-cache",),
         parameters=(
-            Parameter("hostMemory", "auto", "host memory for warm blocks", cold=True),
-            Parameter("claimName", "", "claim that keeps the host tier over restarts", cold=True),
+            Parameter(
+                "hostMemory",
+                "auto",
+                "host memory for warm blocks, added to spec.resources.memory; auto: what is left of that",
+                quantity.BytesRange("16Mi", "16Ti"),
+                cold=True,
+            ),
+            Parameter(
+                "claimName",
+                "",
+                "claim that keeps the host tier over restarts",
+                references.ClaimNames(),
+                cold=True,
+            ),
         ),
     ),
     Flag(
@@ -150,7 +211,7 @@ FLAGS: tuple[Flag, ...] = (
         False,
         "int8 KV with fp16 scales per (token, KV head)",
         excludes=("kv-fp8",),
-        parameters=(Parameter("fullPrecisionLayers", "2", "last layers kept in 16 bit", minimum=0),),
+        parameters=(FULL_PRECISION_LAYERS,),
     ),
     Flag(
         "kv-fp8",
@@ -158,7 +219,7 @@ FLAGS: tuple[Flag, ...] = (
         False,
         "fp8 KV with dynamic scales",
         excludes=("kv-int8",),
-        parameters=(Parameter("fullPrecisionLayers", "2", "last layers kept in 16 bit", minimum=0),),
+        parameters=(FULL_PRECISION_LAYERS,),
     ),
     Flag("fp8-linear", FlagClass.CLOSE, False, "dynamic e4m3 linear layers (sm_89 and later)"),
     Flag(
@@ -168,9 +229,9 @@ FLAGS: tuple[Flag, ...] = (
         "speculative decoding with a draft model or n-grams, on when it pays",
         excludes=("early-exit",),
         parameters=(
-            Parameter("draftTokens", "4", "tokens per draft", minimum=1, maximum=32),
-            Parameter("minBatch", "0", "smallest running batch that speculates", minimum=0),
-            Parameter("maxBatch", "auto", "largest running batch that speculates", minimum=1),
+            Parameter("draftTokens", "4", "tokens per draft", whole_number.Range("1", "32")),
+            Parameter("minBatch", "0", "smallest running batch that speculates", whole_number.Range("0")),
+            Parameter("maxBatch", "auto", "largest running batch that speculates", whole_number.Range("1")),
         ),
     ),
     Flag(
@@ -209,3 +270,14 @@ FLAGS: tuple[Flag, ...] = (
 
 BY_NAME: dict[str, Flag] = {flag.name: flag for flag in FLAGS}
 BUILT: tuple[str, ...] = tuple(flag.name for flag in FLAGS if flag.built)
+
+
+def needs_rule(flag: str, needed: str) -> str:
+    """The rule's name, as messages say it wherever it is broken."""
+    return f"{flag} needs {needed}"
+
+
+def excludes_rule(flag: str, other: str) -> str:
+    """The rule's name; the flags stand in the order of the table, whichever is asked about."""
+    first, second = sorted((flag, other), key=list(BY_NAME).index)
+    return f"{first} excludes {second}"

@@ -1,11 +1,11 @@
 """`spec.optimizations`: what a user asks of each flag. Every rule is derived from `flags.FLAGS`."""
 
-import re
+import itertools
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from firsttoken_api import auto, cel, flags
+from firsttoken_api import cel, flags
 from firsttoken_api.base import SpecModel
 from firsttoken_api.flags import FlagMode
 
@@ -34,47 +34,26 @@ def _names_rule(flag: flags.Flag) -> cel.Rule:
     )
 
 
-_WHOLE_NUMBER = "^[0-9]{1,9}$"
-
-
-def _range_rule(flag: flags.Flag, parameter: flags.Parameter) -> cel.Rule:
-    """A parameter with bounds is a whole number inside them; one that is `auto` by default may be that."""
+def _value_rule(flag: flags.Flag, parameter: flags.Parameter) -> cel.Rule:
+    """The API server's side of `flags.Parameter.holds`."""
+    assert parameter.values is not None, parameter.name
     value = f"self.params['{parameter.name}']"
-    number = f"{value}.matches('{_WHOLE_NUMBER}') && int({value}) >= {parameter.minimum}"
-    allowed = f"a whole number of at least {parameter.minimum}"
-    if parameter.maximum is not None:
-        number += f" && int({value}) <= {parameter.maximum}"
-        allowed = f"a whole number from {parameter.minimum} to {parameter.maximum}"
-    if parameter.default == auto.AUTO:
-        number = f"{value} == '{auto.AUTO}' || ({number})"
-        allowed = f"{auto.AUTO} or {allowed}"
+    holds = parameter.values.expression(value)
+    if not parameter.values.holds(parameter.default):
+        holds = f"{value} == '{parameter.default}' || ({holds})"
     return cel.Rule(
         f"self.name != '{flag.name}' || !has(self.params) || !('{parameter.name}' in self.params)"
-        f" || ({number})",
-        f"spec.optimizations[].params.{parameter.name} of {flag.name} must be {allowed}, in quotes",
+        f" || ({holds})",
+        f"spec.optimizations[].params.{parameter.name} of {flag.name} must be {parameter.allowed}, in quotes",
         field_path=".params",
     )
 
 
-def _is_in_range(parameter: flags.Parameter, text: str) -> bool:
-    """The Python side of `_range_rule`."""
-    if text == parameter.default == auto.AUTO:
-        return True
-    assert parameter.minimum is not None
-    if not re.fullmatch(_WHOLE_NUMBER, text):
-        return False
-    return parameter.minimum <= int(text) and (parameter.maximum is None or int(text) <= parameter.maximum)
-
-
-def _bounded(flag: flags.Flag) -> tuple[flags.Parameter, ...]:
-    return tuple(parameter for parameter in built_parameters(flag) if parameter.minimum is not None)
-
-
 NAME_RULES = {name: _names_rule(flags.BY_NAME[name]) for name in flags.BUILT}
-RANGE_RULES = {
-    (name, parameter.name): _range_rule(flags.BY_NAME[name], parameter)
+VALUE_RULES = {
+    (name, parameter.name): _value_rule(flags.BY_NAME[name], parameter)
     for name in flags.BUILT
-    for parameter in _bounded(flags.BY_NAME[name])
+    for parameter in built_parameters(flags.BY_NAME[name])
 }
 
 
@@ -82,7 +61,8 @@ def _needs_rule(flag: str, needed: str) -> cel.Rule:
     return cel.Rule(
         f"!(self.exists(o, o.name == '{flag}' && o.mode == 'Forced')"
         f" && self.exists(o, o.name == '{needed}' && o.mode == 'Disabled'))",
-        f"spec.optimizations: {flag} Forced needs {needed}, which is Disabled",
+        f"spec.optimizations breaks the rule '{flags.needs_rule(flag, needed)}': {flag} is Forced and "
+        f"{needed} is Disabled",
     )
 
 
@@ -90,21 +70,28 @@ def _excludes_rule(flag: str, other: str) -> cel.Rule:
     return cel.Rule(
         f"!(self.exists(o, o.name == '{flag}' && o.mode != 'Disabled')"
         f" && self.exists(o, o.name == '{other}' && o.mode != 'Disabled'))",
-        f"spec.optimizations: {flag} and {other} exclude each other; set one to Disabled",
+        f"spec.optimizations breaks the rule '{flags.excludes_rule(flag, other)}': "
+        "set one of them to Disabled",
     )
 
 
+def _all_needs(flag: flags.Flag) -> tuple[str, ...]:
+    """What the flag needs, and what that needs."""
+    found = dict.fromkeys(flag.needs)
+    for needed in flag.needs:
+        found |= dict.fromkeys(_all_needs(flags.BY_NAME[needed]))
+    return tuple(found)
+
+
 NEEDS_RULES = {
-    (flag.name, needed): _needs_rule(flag.name, needed)
-    for flag in flags.FLAGS
-    for needed in flag.needs
-    if flag.built and flags.BY_NAME[needed].built
+    (name, needed): _needs_rule(name, needed)
+    for name in flags.BUILT
+    for needed in _all_needs(flags.BY_NAME[name])
 }
 EXCLUDES_RULES = {
-    (flag.name, other): _excludes_rule(flag.name, other)
-    for flag in flags.FLAGS
-    for other in flag.excludes
-    if flag.built and flags.BY_NAME[other].built and flag.name < other
+    (name, other): _excludes_rule(name, other)
+    for name, other in itertools.combinations(flags.BUILT, 2)
+    if other in flags.BY_NAME[name].excludes
 }
 
 
@@ -116,7 +103,7 @@ def _check_name(name: str) -> str:
 class Optimization(SpecModel):
     """What is asked of one flag."""
 
-    model_config = ConfigDict(json_schema_extra=cel.rules(*NAME_RULES.values(), *RANGE_RULES.values()))
+    model_config = ConfigDict(json_schema_extra=cel.rules(*NAME_RULES.values(), *VALUE_RULES.values()))
 
     name: Annotated[
         str, Field(max_length=40, json_schema_extra=cel.rules(NAME_IS_BUILT)), AfterValidator(_check_name)
@@ -134,9 +121,9 @@ class Optimization(SpecModel):
     def _parameters_fit(self) -> Self:
         flag = flags.BY_NAME[self.name]
         NAME_RULES[self.name].check(self.params.keys() <= {p.name for p in built_parameters(flag)})
-        for parameter in _bounded(flag):
+        for parameter in built_parameters(flag):
             text = self.params.get(parameter.name, parameter.default)
-            RANGE_RULES[self.name, parameter.name].check(_is_in_range(parameter, text))
+            VALUE_RULES[self.name, parameter.name].check(parameter.holds(text))
         return self
 
 

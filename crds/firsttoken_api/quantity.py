@@ -6,10 +6,8 @@ Only the part of the grammar that people use for these two, so that one pattern 
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
 
-from firsttoken_api import cel
-from firsttoken_api.bounded_text import BoundedText
+from firsttoken_api import bounded_text
 
 BYTES_PATTERN = r"^[0-9]{1,15}([.][0-9]{1,3})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 CPU_PATTERN = r"^([0-9]{1,4}([.][0-9]{1,3})?|[0-9]{1,7}m)$"
@@ -44,41 +42,58 @@ def to_millicores(text: str) -> int:
 
 
 def from_bytes(amount: int) -> str:
-    """A readable spelling, rounded up to whole MiB: 734003200 -> `700Mi`."""
-    return f"{-(-amount // 2**20)}Mi"
+    """A readable spelling, rounded up to whole MiB: 734003200 -> `700Mi`. In the largest unit that needs no
+    fraction, as the API server writes it."""
+    mebibytes = -(-amount // 2**20)
+    for unit, factor in (("Ti", 2**20), ("Gi", 2**10)):
+        if mebibytes and mebibytes % factor == 0:
+            return f"{mebibytes // factor}{unit}"
+    return f"{mebibytes}Mi"
 
 
 @dataclass(frozen=True)
-class _Within(BoundedText):
-    units: ClassVar[str]
+class _Range(bounded_text.Range):
     max_length = MAX_LENGTH
+    kind = "a quantity"
 
-    @property
-    def rule(self) -> cel.Rule:
-        return cel.Rule(
-            f"self.matches('{self.pattern}') && quantity(self).compareTo(quantity('{self.minimum}')) >= 0"
-            f" && quantity(self).compareTo(quantity('{self.maximum}')) <= 0",
-            f"{self.field} must be a quantity from {self.minimum} to {self.maximum} in {self.units}",
-        )
+    def compared(self, value: str, sign: str, bound: str) -> str:
+        return f"quantity({value}).compareTo(quantity('{bound}')) {sign} 0"
 
 
 @dataclass(frozen=True)
-class BytesWithin(_Within):
-    """Type annotation of a memory field: `Annotated[str, quantity.BytesWithin(field, "64Mi", "4Ti")]`."""
+class BytesRange(_Range):
+    """Amounts of memory; their number is bytes."""
 
     pattern = BYTES_PATTERN
-    units = "bytes, k, M, G, T, Ki, Mi, Gi or Ti"
+    units = " in bytes, k, M, G, T, Ki, Mi, Gi or Ti"
 
-    def parse(self, text: str) -> int:
+    def number(self, text: str) -> int:
         return to_bytes(text)
+
+    def canonical(self, text: str) -> str:
+        return from_bytes(to_bytes(text))
 
 
 @dataclass(frozen=True)
-class CpuWithin(_Within):
-    """Type annotation of a CPU field: `Annotated[str, quantity.CpuWithin(field, "10m", "512")]`."""
+class CpuRange(_Range):
+    """Amounts of CPU; their number is thousandths of a core."""
 
     pattern = CPU_PATTERN
-    units = "cores or m (thousandths)"
+    units = " in cores or m (thousandths)"
 
-    def parse(self, text: str) -> int:
+    def number(self, text: str) -> int:
         return to_millicores(text)
+
+
+@dataclass(frozen=True)
+class BytesWithin(bounded_text.BoundedText):
+    """Type annotation of a memory field: `Annotated[str, quantity.BytesWithin(field, "64Mi", "4Ti")]`."""
+
+    range_type = BytesRange
+
+
+@dataclass(frozen=True)
+class CpuWithin(bounded_text.BoundedText):
+    """Type annotation of a CPU field: `Annotated[str, quantity.CpuWithin(field, "10m", "512")]`."""
+
+    range_type = CpuRange

@@ -1,13 +1,11 @@
 """`spec.runtime`: the engine's cold settings. A change makes a new revision."""
 
-import re
 from enum import StrEnum
-from fractions import Fraction
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from firsttoken_api import auto, cel
+from firsttoken_api import auto, cel, fraction
 from firsttoken_api.base import SpecModel
 
 # Options of `firsttoken serve` that the operator renders itself; each has its own field.
@@ -40,12 +38,6 @@ ARGUMENTS_ARE_OURS = cel.Rule(
 ENVIRONMENT_IS_OURS = cel.Rule(
     f"!self.exists(variable, variable.name.startsWith('{RESERVED_ENVIRONMENT}'))",
     f"spec.runtime.env names must not start with {RESERVED_ENVIRONMENT}, which the operator sets",
-)
-FRACTION_PATTERN = r"^(0[.][0-9]{1,3}|1([.]0{1,3})?)$"
-LEAST_FRACTION = "0.05"
-FRACTION_IN_RANGE = cel.Rule(
-    f"self.matches('{FRACTION_PATTERN}') && double(self) >= {LEAST_FRACTION}",
-    f'spec.runtime.memoryFraction must be a number from {LEAST_FRACTION} to 1 in quotes, such as "0.90"',
 )
 
 
@@ -89,12 +81,6 @@ class EnvironmentVariable(SpecModel):
     """Its value."""
 
 
-def _check_fraction(text: str) -> str:
-    is_fraction = bool(re.fullmatch(FRACTION_PATTERN, text))
-    FRACTION_IN_RANGE.check(is_fraction and Fraction(text) >= Fraction(LEAST_FRACTION))
-    return text
-
-
 def _check_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
     ARGUMENTS_ARE_OURS.check(not any(a.partition("=")[0] in RENDERED_ARGUMENTS for a in arguments))
     return arguments
@@ -120,11 +106,7 @@ class RuntimeSpec(SpecModel):
         auto.AUTO
     )
     """Longest context in tokens, prompt and answer together. `auto`: what the model was trained for."""
-    memory_fraction: Annotated[
-        str,
-        Field(max_length=5, json_schema_extra=cel.rules(FRACTION_IN_RANGE)),
-        AfterValidator(_check_fraction),
-    ] = "0.90"
+    memory_fraction: Annotated[str, fraction.Within("spec.runtime.memoryFraction", "0.05", "1")] = "0.90"
     """Share of the memory limit (or of the GPU's memory) that weights and KV cache may fill."""
     max_num_seqs: Annotated[auto.IntOrAuto, auto.Within("spec.runtime.maxNumSeqs", 1, 4_096)] = 64
     """Most sequences that run at once."""

@@ -251,7 +251,7 @@ INVALID = (
     Case(
         "priority without what it needs",
         flags({"name": "priority", "mode": "Forced"}, {"name": "continuous-batching", "mode": "Disabled"}),
-        says=("spec.optimizations", "priority Forced needs continuous-batching"),
+        says=("spec.optimizations", "breaks the rule 'priority needs continuous-batching'"),
     ),
     *(
         Case(
@@ -287,7 +287,7 @@ INVALID = (
         flags(
             {"name": "chunked-prefill", "mode": "Forced"}, {"name": "continuous-batching", "mode": "Disabled"}
         ),
-        says=("spec.optimizations", "needs continuous-batching"),
+        says=("spec.optimizations", "breaks the rule 'chunked-prefill needs continuous-batching'"),
     ),
     *(
         Case(

@@ -40,7 +40,7 @@ def test_needs_are_only_refused_when_the_contradiction_is_written_down() -> None
     ADAPTER.validate_python(
         [{"name": "continuous-batching", "mode": "Disabled"}, {"name": "chunked-prefill", "mode": "Gated"}]
     )
-    with pytest.raises(ValidationError, match="chunked-prefill Forced needs continuous-batching"):
+    with pytest.raises(ValidationError, match="breaks the rule 'chunked-prefill needs continuous-batching'"):
         ADAPTER.validate_python(
             [
                 {"name": "continuous-batching", "mode": "Disabled"},

@@ -51,6 +51,15 @@ def test_writes_whole_mebibytes() -> None:
     assert quantity.from_bytes(700 * 2**20 + 1) == "701Mi"
 
 
+@pytest.mark.parametrize("text", ["0Mi", "1023Mi", "1Gi", "1025Mi", "1023Gi", "3Ti"])
+def test_writes_the_unit_that_the_api_server_would(text: str) -> None:
+    assert quantity.from_bytes(quantity.to_bytes(text)) == text
+
+
+def test_another_spelling_is_the_same_value() -> None:
+    assert quantity.BytesRange("1Mi").canonical("4096Mi") == "4Gi"
+
+
 def test_bounds_are_in_the_message() -> None:
     memory = TypeAdapter(Annotated[str, quantity.BytesWithin("spec.m", "64Mi", "1Gi")])
     assert memory.validate_python("1024Mi") == "1024Mi"

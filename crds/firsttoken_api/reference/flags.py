@@ -27,11 +27,7 @@ def _relations(flag: Flag) -> str:
 
 
 def _range(parameter: Parameter) -> str:
-    if parameter.minimum is None:
-        return ""
-    if parameter.maximum is None:
-        return f"at least {parameter.minimum}"
-    return f"{parameter.minimum} to {parameter.maximum}"
+    return parameter.values.span if parameter.values else ""
 
 
 def page() -> str:
