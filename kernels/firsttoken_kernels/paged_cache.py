@@ -157,7 +157,7 @@ class LayerCache:
         return out.index_copy_(1, where.compact.places, self.compact.read(where.compact, self.dtype))
 
     def pieces(self, fmt: int) -> tuple[torch.Tensor, ...]:
-        """All that holds bytes of the full (0) or compact (1) slots, for copies of whole blocks: each [2, slots
+        """All that holds bytes of the full (0) or compact (1) slots, to copy whole blocks: each [2, slots
         of that format, ...], a slot's bytes without gaps."""
         if fmt == 0:
             return (self.full,)
