@@ -55,6 +55,11 @@ class Parameter:
         word = self.default or "empty"
         return self.values.allowed if self.values.holds(self.default) else f"{word} or {self.values.allowed}"
 
+    def canonical(self, text: str) -> str:
+        """The same value as we would write it: `032` is 32, `4096Mi` is 4Gi."""
+        assert self.values is not None, self.name
+        return self.values.canonical(text) if self.values.holds(text) else text
+
     def number(self, text: str) -> float:
         """The value: seconds of a duration, bytes of a quantity. ValueError says what is allowed."""
         if not self.holds(text):

@@ -48,6 +48,7 @@ POD_ANNOTATIONS_FILE = "annotations"
 RUN_FOLDER = "/run/firsttoken"  # emptyDir shared by engine and sidecar
 DRAIN_SOCKET = f"{RUN_FOLDER}/drain.sock"
 RESERVED_VOLUME_PREFIX = "firsttoken-"  # of the pod volumes that the operator adds
+HOST_FOLDER = "/var/lib/firsttoken/kv"  # the claim that keeps the host tier of the KV cache
 MODELS_FOLDER = "/models"  # the claim of pvc://<claim>/<path>, read-only
 
 # Request headers of clients: what kind of request it is. Sidecars pass them on.

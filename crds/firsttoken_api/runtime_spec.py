@@ -24,6 +24,8 @@ RENDERED_ARGUMENTS = (
     "--prefill-priority",
     "--block-size",
     "--kv-blocks",
+    "--host-memory",
+    "--host-folder",
     "--flags-file",
     "--disable",
 )

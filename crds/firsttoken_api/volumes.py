@@ -9,7 +9,16 @@ from firsttoken_api import cel, names, quantity
 from firsttoken_api.base import SpecModel
 from firsttoken_api.references import LocalReference, Name
 
-RESERVED_PATHS = (names.MODELS_FOLDER, "/etc/firsttoken", names.RUN_FOLDER, "/tmp", "/dev", "/proc", "/sys")
+RESERVED_PATHS = (
+    names.MODELS_FOLDER,
+    "/etc/firsttoken",
+    "/var/lib/firsttoken",
+    names.RUN_FOLDER,
+    "/tmp",
+    "/dev",
+    "/proc",
+    "/sys",
+)
 
 ONE_KIND = cel.Rule(
     "[has(self.emptyDir), has(self.configMap), has(self.secret),"

@@ -7,7 +7,7 @@ import math
 
 from firsttoken_api import inference_service, names, quantity
 from firsttoken_api.runtime_spec import PrefillPriority
-from firsttoken_operator import flags, objects, settings
+from firsttoken_operator import flags, kv_cache, objects, settings
 
 ENGINE_PATIENCE_S = 120
 """How long the engine's server may take to bind its port; loading afterwards is judged by progress."""
@@ -99,8 +99,13 @@ def engine_threads(cpu: str) -> int:
     return max(1, math.ceil(quantity.to_millicores(cpu) / 1000))
 
 
-COLD_OPTIONS = {("paged-kv", "blockSize"): "--block-size", ("paged-kv", "maxBlocks"): "--kv-blocks"}
-"""Options of `firsttoken serve` that carry cold parameters of flags."""
+COLD_OPTIONS = {
+    ("paged-kv", "blockSize"): "--block-size={}",
+    ("paged-kv", "maxBlocks"): "--kv-blocks={}",
+    ("kv-tiering", "hostMemory"): "--host-memory={}",
+    ("kv-tiering", "claimName"): f"--host-folder={names.HOST_FOLDER}",
+}
+"""Options of `firsttoken serve` that carry cold parameters of flags; `{}` stands for the value."""
 
 
 def _not_by_default(service: inference_service.InferenceService) -> list[str]:
@@ -110,7 +115,7 @@ def _not_by_default(service: inference_service.InferenceService) -> list[str]:
     if service.spec.runtime.prefill_priority is not PrefillPriority.NORMAL:
         options.append(f"--prefill-priority={service.spec.runtime.prefill_priority.value}")
     for flag, parameters in flags.cold_parameters(service.spec.optimizations).items():
-        options += [f"{COLD_OPTIONS[flag, name]}={value}" for name, value in sorted(parameters.items())]
+        options += [COLD_OPTIONS[flag, name].format(value) for name, value in sorted(parameters.items())]
     return options
 
 
@@ -158,6 +163,7 @@ def engine(service: inference_service.InferenceService, images: settings.Images)
             {"name": MODELS_VOLUME, "mountPath": names.MODELS_FOLDER, "readOnly": True},
             {"name": RUN_VOLUME, "mountPath": names.RUN_FOLDER},
             {"name": TMP_VOLUME, "mountPath": "/tmp"},
+            *kv_cache.mounts(service),
             *(objects.wire(mount) for mount in spec.pod_template.volume_mounts),
         ],
     }
@@ -165,7 +171,7 @@ def engine(service: inference_service.InferenceService, images: settings.Images)
 
 def _resources(service: inference_service.InferenceService) -> objects.Object:
     resources = service.spec.resources
-    limits: objects.Object = {"memory": resources.memory}
+    limits: objects.Object = {"memory": kv_cache.memory(service)}
     if service.spec.gpus:
         limits[resources.gpu_resource] = str(service.spec.gpus)
     return {"requests": {"cpu": resources.cpu, **limits}, "limits": limits}

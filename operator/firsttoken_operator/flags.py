@@ -102,17 +102,11 @@ def cold_parameters(optimizations: Iterable[Optimization]) -> dict[str, dict[str
 
 def _cold(flag: flags.Flag, given: Mapping[str, str]) -> dict[str, str]:
     asked = {
-        parameter.name: _as_written_by_us(given[parameter.name])
+        parameter: parameter.canonical(given[parameter.name])
         for parameter in flag.parameters
         if parameter.cold and parameter.name in given
     }
-    defaults = {parameter.name: parameter.default for parameter in flag.parameters}
-    return {name: value for name, value in asked.items() if value != defaults[name]}
-
-
-def _as_written_by_us(value: str) -> str:
-    """`032` is 32: another spelling of a number is no other value."""
-    return str(int(value)) if value.isdecimal() else value
+    return {parameter.name: value for parameter, value in asked.items() if value != parameter.default}
 
 
 KNOWN_TO_EVERY_ENGINE = frozenset({"paged-kv", "continuous-batching", "chunked-prefill"})

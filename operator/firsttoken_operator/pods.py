@@ -7,7 +7,7 @@ import math
 
 from firsttoken_api import duration, inference_service, names
 from firsttoken_api.base import SpecModel
-from firsttoken_operator import containers, objects, settings
+from firsttoken_operator import containers, kv_cache, objects, settings
 
 USER_ID = 10_001
 GRACE_MARGIN_S = 15
@@ -49,6 +49,7 @@ def template(
             {"name": containers.TMP_VOLUME, "emptyDir": {}},
             {"name": containers.SIDECAR_TMP_VOLUME, "emptyDir": {}},
             models_volume(service),
+            *kv_cache.volumes(service),
             *(objects.wire(volume) | _empty_kinds(volume) for volume in extra.volumes),
         ],
     }

@@ -6,23 +6,20 @@ from typing import Any
 import pytest
 
 from builders import observed as build
+from builders.model_pod import REVISION, template
 from firsttoken_api import hot_settings, names
-from firsttoken_operator import flags, manifests, objects, pods, resolver_job
+from firsttoken_operator import flags, manifests, objects, resolver_job
 
 Object = dict[str, Any]
-
-
-def template(**spec: Any) -> Object:
-    return pods.template(build.service(**spec), build.IMAGES, "abc")
 
 
 def children() -> list[Object]:
     service = build.service()
     document = flags.document(flags.decide((), frozenset()), service.spec, 1)
     return [
-        manifests.deployment(service, "abc", template(), 2),
-        manifests.controller_revision(service, "abc", 1, {}),
-        manifests.flags_config_map(service, "abc", document),
+        manifests.deployment(service, REVISION, template(), 2),
+        manifests.controller_revision(service, REVISION, 1, {}),
+        manifests.flags_config_map(service, REVISION, document),
         manifests.traffic_service(service),
         manifests.peers_service(service),
         manifests.disruption_budget(service),
@@ -50,7 +47,7 @@ def test_the_selectors_find_serving_pods_of_every_revision_and_no_others() -> No
     assert not selector.items() <= job["spec"]["template"]["metadata"]["labels"].items()
     for child in (manifests.traffic_service(build.service()), manifests.peers_service(build.service())):
         assert child["spec"]["selector"] == selector
-    deployment = manifests.deployment(build.service(), "abc", template(), 1)
+    deployment = manifests.deployment(build.service(), REVISION, template(), 1)
     assert deployment["spec"]["selector"]["matchLabels"].items() <= template()["metadata"]["labels"].items()
 
 

@@ -1,27 +1,8 @@
 """The model pod: the parts that others rely on."""
 
-from typing import Any
-
-from builders import observed as build
+from builders.model_pod import REVISION, engine, sidecar, template
 from firsttoken_api import names
 from firsttoken_operator import objects, pods
-
-Object = dict[str, Any]
-
-
-def template(**spec: Any) -> Object:
-    return pods.template(build.service(**spec), build.IMAGES, "abc")
-
-
-def engine(pod: Object) -> Object:
-    (container,) = pod["spec"]["containers"]
-    assert container["name"] == names.ENGINE_CONTAINER
-    return dict(container)
-
-
-def sidecar(pod: Object) -> Object:
-    (container,) = pod["spec"]["initContainers"]
-    return dict(container)
 
 
 def test_restricted_pod_security_without_a_token() -> None:
@@ -50,7 +31,7 @@ def test_flags_are_a_folder_of_the_revision_and_no_annotation_of_the_template() 
     pod = template()
     volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
     config_map = volumes["firsttoken-flags"]["configMap"]["name"]
-    assert config_map == names.flags_config_map("chat", "abc")
+    assert config_map == names.flags_config_map("chat", REVISION)
     for container in (engine(pod), sidecar(pod)):
         (mount,) = [each for each in container["volumeMounts"] if each["name"] == "firsttoken-flags"]
         assert mount["mountPath"] == names.FLAGS_FOLDER
