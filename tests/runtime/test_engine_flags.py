@@ -6,7 +6,7 @@ import pytest
 
 from firsttoken_api import flags as api_flags
 from firsttoken_api import hot_settings
-from firsttoken_runtime.engine import flag_parameters, flags
+from firsttoken_runtime.engine import flags
 from firsttoken_runtime.scheduler import classes as request_classes
 
 
@@ -55,16 +55,16 @@ def test_each_flag_can_be_off() -> None:
     assert flags.from_settings(effective(chunked_prefill=False)).chunk_tokens is None
     off = flags.from_settings(effective(continuous_batching=False))
     assert not off.continuous_batching
-    assert off.enabled == ("paged-kv",), "chunked-prefill is on by default only and gives way"
+    assert off.enabled == ("paged-kv", "prefix-cache"), "what is on by default only gives way"
 
 
 def test_parameters() -> None:
     assert flags.from_settings(effective(chunked_prefill={"chunkTokens": "64"})).chunk_tokens == 64
-    given = {"maxFraction": "0.25", "protectedFraction": "1"}
-    assert flags.from_settings(effective(prefix_cache=given)).prefix_cache == flags.PrefixCache(0.25, 1.0)
+    given = {"maxFraction": "0.25", "protectedFraction": "0.5"}
+    assert flags.from_settings(effective(prefix_cache=given)).prefix_cache == flags.PrefixCache(0.25, 0.5)
     assert flags.from_settings(effective(prefix_affinity=True)).affinity_max_wait_s == 0.02
-    waiting = flags.from_settings(effective(prefix_affinity={"maxWait": "1.5s"}))
-    assert waiting.affinity_max_wait_s == 1.5
+    waiting = flags.from_settings(effective(prefix_affinity={"maxWait": "500ms"}))
+    assert waiting.affinity_max_wait_s == 0.5
 
 
 @pytest.mark.parametrize("kv_type", ["int8", "fp8"])
@@ -102,16 +102,11 @@ def test_a_flag_comes_after_what_it_needs() -> None:
         assert all(names.index(needed) < names.index(flag.name) for needed in flag.needs)
 
 
-def test_every_hot_parameter_has_a_reader_that_takes_its_default() -> None:
-    hot = {
-        (flag.name, one.name)
-        for flag in api_flags.FLAGS
-        for one in flag.parameters
-        if flag.built and one.built and not one.cold
-    }
-    assert hot == set(flag_parameters.READERS)
-    for flag, parameter in hot:
-        flags.default(flag, parameter)
+def test_the_default_of_every_hot_parameter_is_a_number() -> None:
+    for flag in api_flags.FLAGS:
+        for one in flag.parameters:
+            if flag.built and one.built and not one.cold:
+                flags.default(flag.name, one.name)
 
 
 @pytest.mark.parametrize(
@@ -119,23 +114,19 @@ def test_every_hot_parameter_has_a_reader_that_takes_its_default() -> None:
     [
         (effective(fp8_linear=True), "flag 'fp8-linear' is not built"),
         (effective(nonsense=True), "flag 'nonsense' is not built"),
-        (effective(continuous_batching=False, chunked_prefill=True), "'chunked-prefill' needs 'continuous"),
-        (effective(chunked_prefill={"chunkTokens": "63"}), "'chunkTokens'.* is 63, allowed is 64 to 4096"),
-        (effective(chunked_prefill={"chunkTokens": "many"}), "'chunkTokens'.* not a whole number"),
+        (effective(continuous_batching=False, chunked_prefill=True), "chunked-prefill needs continuous-"),
+        (effective(chunked_prefill={"chunkTokens": "63"}), "'chunkTokens'.*'63' is not .* from 64 to 4096"),
+        (effective(chunked_prefill={"chunkTokens": "many"}), "'chunkTokens'.*'many' is not a whole number"),
         (effective(paged_kv={"blockSize": "32"}), "'blockSize' .*cannot be set while serving"),
         (effective(kv_int8=True, kv_fp8=True), "rule kv-int8 excludes kv-fp8"),
-        (effective(prefix_cache=False, kv_tiering=True), "'kv-tiering' needs 'prefix-cache', which is off"),
-        (effective(paged_kv=False, prefix_affinity=True), "'prefix-affinity' needs 'prefix-cache'"),
-        (
-            effective(prefix_cache={"maxFraction": "1.5"}),
-            "'maxFraction'.* is 1.5, allowed is above 0",
-        ),
-        (effective(prefix_cache={"protectedFraction": "0"}), "'protectedFraction'.* is 0, allowed is above"),
-        (effective(prefix_cache={"maxFraction": "half"}), "'maxFraction'.* 'half', not a decimal like 0.50"),
-        (effective(prefix_affinity={"maxWait": "20"}), "'maxWait'.* '20', not a duration like 20ms"),
-        (effective(prefix_affinity={"maxWait": "2m"}), "'maxWait'.* is 2m, allowed is up to 60s"),
-        (effective(kv_int8={"fullPrecisionLayers": "-1"}), "'fullPrecisionLayers'.* not a whole number"),
-        (effective(kv_int8={"fullPrecisionLayers": "\u00b2"}), "'fullPrecisionLayers'.* not a whole number"),
+        (effective(prefix_cache=False, kv_tiering=True), "kv-tiering needs prefix-cache"),
+        (effective(paged_kv=False, prefix_affinity=True), "prefix-affinity needs prefix-cache"),
+        (effective(prefix_cache={"maxFraction": "1.5"}), "'maxFraction'.*'1.5' is not"),
+        (effective(prefix_cache={"protectedFraction": "0.81"}), "'protectedFraction'.*'0.81' is not"),
+        (effective(prefix_cache={"maxFraction": "half"}), "'maxFraction'.*'half' is not"),
+        (effective(prefix_affinity={"maxWait": "20"}), "'maxWait'.*'20' is not"),
+        (effective(prefix_affinity={"maxWait": "2m"}), "'maxWait'.*'2m' is not"),
+        (effective(kv_int8={"fullPrecisionLayers": "-1"}), "'fullPrecisionLayers'.*'-1' is not"),
         (effective(kv_tiering={"hostMemory": "4Gi"}), "'hostMemory' .*cannot be set while serving"),
     ],
 )

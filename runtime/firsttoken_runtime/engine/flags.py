@@ -8,7 +8,6 @@ from typing import Literal
 
 from firsttoken_api import flags as api_flags
 from firsttoken_api import hot_settings
-from firsttoken_runtime.engine import flag_parameters
 from firsttoken_runtime.scheduler import classes as request_classes
 
 KvType = Literal["full", "int8", "fp8"]
@@ -82,7 +81,7 @@ def from_settings(settings: tuple[hot_settings.EffectiveFlag, ...]) -> InForce:
         name: _parameters(api_flags.BY_NAME[name], flag.params) for name, flag in asked.items() if name in on
     }
 
-    def parameter(flag: str, name: str) -> flag_parameters.Number:
+    def parameter(flag: str, name: str) -> float:
         if (value := given.get(flag, {}).get(name)) is not None:
             return value
         return default(flag, name)
@@ -118,10 +117,10 @@ def check_model(in_force: InForce, num_layers: int) -> None:
         )
 
 
-def default(flag: str, parameter: str) -> flag_parameters.Number:
+def default(flag: str, parameter: str) -> float:
     """Of a parameter the engine takes."""
     found = next(one for one in api_flags.BY_NAME[flag].parameters if one.name == parameter)
-    return flag_parameters.READERS[flag, parameter](found.default)
+    return found.number(found.default)
 
 
 def _switched_on(asked: dict[str, hot_settings.EffectiveFlag]) -> set[str]:
@@ -140,15 +139,16 @@ def _switched_on(asked: dict[str, hot_settings.EffectiveFlag]) -> set[str]:
         for needed in flag.needs if flag.name in on else ():
             if needed not in on:
                 if flag.name in asked:
-                    raise BadFlags(f"flag {flag.name!r} needs {needed!r}, which is off")
+                    raise BadFlags(f"rule {api_flags.needs_rule(flag.name, needed)}: {needed} is off")
                 on.discard(flag.name)
         for excluded in flag.excludes if flag.name in on else ():
             if excluded in on:
-                raise BadFlags(f"rule {flag.name} excludes {excluded}: both are on; switch one of them off")
+                rule = api_flags.excludes_rule(flag.name, excluded)
+                raise BadFlags(f"rule {rule}: both are on; switch one of them off")
     return on
 
 
-def _parameters(flag: api_flags.Flag, given: dict[str, str]) -> dict[str, flag_parameters.Number]:
+def _parameters(flag: api_flags.Flag, given: dict[str, str]) -> dict[str, float]:
     known = {one.name: one for one in flag.parameters if one.built and not one.cold}
     values = {}
     for name, text in given.items():
@@ -156,19 +156,7 @@ def _parameters(flag: api_flags.Flag, given: dict[str, str]) -> dict[str, flag_p
         if parameter is None:
             raise BadFlags(f"parameter {name!r} of flag {flag.name!r} cannot be set while serving")
         try:
-            value = flag_parameters.READERS[flag.name, name](text)
-        except flag_parameters.BadValue as error:
-            raise BadFlags(f"parameter {name!r} of flag {flag.name!r} is {error}") from error
-        low, high = parameter.minimum, parameter.maximum
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise BadFlags(
-                f"parameter {name!r} of flag {flag.name!r} is {value}, allowed is {_range(low, high)}"
-            )
-        values[name] = value
+            values[name] = parameter.number(text)
+        except ValueError as error:
+            raise BadFlags(f"parameter {name!r} of flag {flag.name!r}: {error}") from error
     return values
-
-
-def _range(low: int | None, high: int | None) -> str:
-    if low is None or high is None:
-        return f"at most {high}" if low is None else f"at least {low}"
-    return f"{low} to {high}"
