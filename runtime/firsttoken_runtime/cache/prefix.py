@@ -4,9 +4,10 @@ Pure lookups; who holds a block and what may be evicted is in `blocks`. Children
 their parent, not by its block: a block whose parent was evicted is found again when the parent is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from firsttoken_runtime.cache.block import Block
 from firsttoken_runtime.cache.formats import Format
 
 if TYPE_CHECKING:
@@ -17,18 +18,20 @@ class Index:
     """Keys to blocks."""
 
     def __init__(self) -> None:
-        self._blocks: dict[bytes, blocks.Block] = {}
+        self._blocks: dict[bytes, Block] = {}
         self._num_children: dict[bytes, int] = {}
+        self.version = 0
+        """Changes with every block that comes or goes: what was not found is looked for again only then."""
         self.mismatches_total = 0
         """Hits whose tokens were others: equal sha256 of different contents, so a fault of ours."""
 
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def get(self, key: bytes) -> "blocks.Block | None":
+    def get(self, key: bytes) -> Block | None:
         return self._blocks.get(key)
 
-    def find(self, key: bytes, token_ids: Sequence[int]) -> "blocks.Block | None":
+    def find(self, key: bytes, token_ids: Sequence[int]) -> Block | None:
         """The block of `key` if it holds just these tokens."""
         block = self._blocks.get(key)
         if block is None:
@@ -42,16 +45,18 @@ class Index:
         """True if a findable block comes after it."""
         return key in self._num_children
 
-    def add(self, block: "blocks.Block") -> "blocks.Block | None":
+    def add(self, block: Block) -> Block | None:
         """-> its parent, if this is the first child it has."""
         assert block.key not in self._blocks, "a key has two blocks"
+        self.version += 1
         self._blocks[block.key] = block
         count = self._num_children.get(block.parent_key, 0)
         self._num_children[block.parent_key] = count + 1
         return None if count else self._blocks.get(block.parent_key)
 
-    def remove(self, block: "blocks.Block") -> "blocks.Block | None":
+    def remove(self, block: Block) -> Block | None:
         """-> its parent, if this was the last child it had."""
+        self.version += 1
         known = self._blocks.pop(block.key)
         assert known is block, block.block_id
         count = self._num_children.pop(block.parent_key) - 1
@@ -61,14 +66,15 @@ class Index:
         return self._blocks.get(block.parent_key)
 
     def clear(self) -> None:
+        self.version += 1
         self._blocks.clear()
         self._num_children.clear()
 
-    def check_integrity(self) -> None:
-        """Assert that the children counted are those that exist."""
+    def check_integrity(self, findable: Iterable[Block]) -> None:
+        """Assert that just these blocks are known, and that their children are counted right."""
+        assert self._blocks == {block.key: block for block in findable}, "a key without a block"
         counted: dict[bytes, int] = {}
-        for key, block in self._blocks.items():
-            assert block.key == key, block.block_id
+        for block in self._blocks.values():
             counted[block.parent_key] = counted.get(block.parent_key, 0) + 1
         assert counted == self._num_children, "children are counted wrong"
 
