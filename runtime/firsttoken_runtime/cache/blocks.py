@@ -161,6 +161,13 @@ class Pool:
         assert not block.key or block.key == key, f"block {block_id} is published under two keys"
         return self._cache.publish(block, key, parent_key, token_ids)
 
+    def num_holds(self, block_id: int) -> int:
+        return self._blocks[block_id].reference_count
+
+    def is_evictable(self, block_id: int) -> bool:
+        """True if it counts as available, and stops to when it is held."""
+        return self._cache.is_evictable(self._blocks[block_id])
+
     def is_findable(self, block_id: int) -> bool:
         return self._blocks[block_id].is_findable
 

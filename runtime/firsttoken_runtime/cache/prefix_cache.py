@@ -78,8 +78,11 @@ class PrefixCache:
     def take(self, block: Block) -> None:
         """Somebody holds it again."""
         self._num_cached[block.fmt] -= 1
-        if block.block_id in self._evictable[block.fmt]:
+        if self.is_evictable(block):
             self._evictable[block.fmt].remove(block.block_id)
+
+    def is_evictable(self, block: Block) -> bool:
+        return block.block_id in self._evictable[block.fmt]
 
     def is_over_share(self, fmt: Format) -> bool:
         """True if one is to be evicted because too many are kept."""
@@ -142,7 +145,7 @@ class PrefixCache:
         assert block is None or block.fmt is fmt, "a key has one format"
         if not self.pins.add(key, fmt):
             return False
-        if block is not None and block.block_id in self._evictable[fmt]:
+        if block is not None and self.is_evictable(block):
             self._evictable[fmt].remove(block.block_id)
         return True
 
