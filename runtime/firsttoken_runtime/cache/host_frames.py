@@ -7,7 +7,7 @@ holds anything, into records of one format. An empty frame can take either.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,12 @@ class Cut:
         assert frame < self.num_frames, (slot, self)
         assert place < self.per_frame(fmt), (slot, fmt, self)
         return frame * self.frame_bytes + place * self.bytes_of[fmt]
+
+    def slots(self, fmt: Format) -> Iterator[int]:
+        """All slots, if every frame were of that format."""
+        for frame in range(self.num_frames):
+            for place in range(self.per_frame(fmt)):
+                yield frame * self.stride + place
 
 
 def cut(capacity_bytes: int, bytes_of: Mapping[Format, int]) -> Cut:
