@@ -140,6 +140,18 @@ VLLM_WAITING = _engine("vllm:num_requests_waiting", Kind.GAUGE, "Sequences that 
 VLLM_KV_USAGE = _engine(
     "vllm:kv_cache_usage_perc", Kind.GAUGE, "Share of KV blocks in use, 0 to 1", unit="ratio"
 )
+VLLM_PREFIX_QUERIES = _engine(
+    "vllm:prefix_cache_queries",
+    Kind.COUNTER,
+    "Prompt tokens that were looked up in the prefix cache",
+    unit="tokens",
+)
+VLLM_PREFIX_HITS = _engine(
+    "vllm:prefix_cache_hits",
+    Kind.COUNTER,
+    "Of those, tokens that were found, in any tier",
+    unit="tokens",
+)
 VLLM_PROMPT_TOKENS = _engine(
     "vllm:prompt_tokens", Kind.COUNTER, "Prompt tokens of accepted requests", unit="tokens"
 )
@@ -261,6 +273,86 @@ ENGINE_BACKLOG = _engine(
 ENGINE_KV_BLOCKS = _engine("firsttoken_engine_kv_blocks", Kind.GAUGE, "KV blocks of the pool", unit="blocks")
 ENGINE_KV_BLOCKS_USED = _engine(
     "firsttoken_engine_kv_blocks_used", Kind.GAUGE, "KV blocks in use", unit="blocks"
+)
+ENGINE_PREFIX_HITS = _engine(
+    "firsttoken_engine_prefix_hit_tokens",
+    Kind.COUNTER,
+    "Prompt tokens that were found in the prefix cache, by tier: device or host",
+    labels=("tier",),
+    unit="tokens",
+)
+ENGINE_CACHED_BLOCKS = _engine(
+    "firsttoken_engine_cached_blocks",
+    Kind.GAUGE,
+    "Blocks that can be found and that no sequence holds; they make way when room is needed",
+    unit="blocks",
+)
+ENGINE_EVICTIONS = _engine(
+    "firsttoken_engine_evictions", Kind.COUNTER, "Cached blocks that made way", unit="blocks"
+)
+ENGINE_RULE_DECISIONS = _engine(
+    "firsttoken_engine_rule_decisions",
+    Kind.COUNTER,
+    "Decisions about how a request's KV is stored and reused, by reason",
+    labels=("reason",),
+)
+ENGINE_KV_TYPE = _engine(
+    "firsttoken_engine_kv_type",
+    Kind.GAUGE,
+    "1 for the format in which KV outside of declared shared prefixes is kept, else 0",
+    labels=("type",),
+)
+ENGINE_KV_DEVIATION = _engine(
+    "firsttoken_engine_kv_deviation",
+    Kind.GAUGE,
+    "How far quantized keys move attention, as sampled: the largest change of a probability over the keys of "
+    "a query and head, as its mean in the worst layer (mean), its 99.9th percentile (p999) and its largest "
+    "(max); and the relative L2 error of the attention output (output)",
+    labels=("measure",),
+)
+ENGINE_KV_DEVIATION_SAMPLES = _engine(
+    "firsttoken_engine_kv_deviation_samples", Kind.COUNTER, "Queries and heads that were compared for it"
+)
+ENGINE_LINEAGE_CHANGES = _engine(
+    "firsttoken_engine_lineage_changes",
+    Kind.COUNTER,
+    "Switches after which no earlier KV is read again",
+)
+ENGINE_RECOMPUTE_DEBT = _engine(
+    "firsttoken_engine_recompute_debt_tokens",
+    Kind.GAUGE,
+    "Known tokens of running sequences that are to be computed again",
+    unit="tokens",
+)
+ENGINE_SWITCH_PAUSE = _engine(
+    "firsttoken_engine_switch_pause_seconds",
+    Kind.GAUGE,
+    "Last switch of the KV layout: from its request to the first step under it",
+    unit="seconds",
+)
+ENGINE_SWITCH_GAP = _engine(
+    "firsttoken_engine_switch_gap_seconds",
+    Kind.GAUGE,
+    "The largest gap in a stream that the last such switch made",
+    unit="seconds",
+)
+ENGINE_HOST_BLOCKS = _engine(
+    "firsttoken_engine_host_blocks", Kind.GAUGE, "KV blocks in the host tier", unit="blocks"
+)
+ENGINE_HOST_BYTES = _engine(
+    "firsttoken_engine_host_bytes", Kind.GAUGE, "Bytes of the KV blocks in the host tier", unit="bytes"
+)
+ENGINE_HOST_SAVES = _engine(
+    "firsttoken_engine_host_saves", Kind.COUNTER, "Blocks copied to the host tier", unit="blocks"
+)
+ENGINE_HOST_LOADS = _engine(
+    "firsttoken_engine_host_loads", Kind.COUNTER, "Blocks copied back from the host tier", unit="blocks"
+)
+ENGINE_HOST_PROBLEMS = _engine(
+    "firsttoken_engine_host_problems",
+    Kind.COUNTER,
+    "What went wrong in the host tier and its folder, by reason; each was a miss",
+    labels=("reason",),
 )
 ENGINE_LOAD_PROGRESS = _engine(
     "firsttoken_engine_load_progress", Kind.GAUGE, "How much of the model is loaded, 0 to 1", unit="ratio"

@@ -64,6 +64,54 @@ class KvState(_Report):
     """Internal waste, 1 - needed / allocated slot seconds since start; 0 while no request has waited."""
 
 
+class DeviationState(_Report):
+    """How far quantized keys move attention, as sampled while serving: the largest change of a probability
+    over the keys of each (query, head)."""
+
+    worst_layer_mean: Measure = 0.0
+    p999: Measure = 0.0
+    """The 99.9th percentile over all samples."""
+    largest: Measure = 0.0
+    relative_l2: Measure = 0.0
+    """Of the attention output, worst layer."""
+    samples: Count = 0
+
+
+class CacheState(_Report):
+    """The prefix cache: what was looked up and found, in tokens, and under which numerics."""
+
+    kv_type: str = "full"
+    """`full`, `int8` or `fp8`: of tokens outside of declared shared prefixes."""
+    kv_bytes_per_token: Count = 0
+    """Of such a token, all layers together; 0: not known."""
+    query_tokens_total: Count = 0
+    hit_tokens_total: dict[str, Count] = Field(default_factory=dict)
+    """Of those, found, by tier: `device`, `host`."""
+    cached_blocks: Count = 0
+    """Blocks that can be found and that no sequence holds."""
+    evictions_total: Count = 0
+    host_blocks: Count = 0
+    host_bytes: Count = 0
+    host_problems_total: dict[str, Count] = Field(default_factory=dict)
+    """What went wrong in the host tier, by reason; each was a miss."""
+    saves_total: Count = 0
+    loads_total: Count = 0
+    """Blocks copied to the host tier and back."""
+    rule_decisions_total: dict[str, Count] = Field(default_factory=dict)
+    """How requests were stored and reused, by reason."""
+    lineage: str = ""
+    """What the KV was computed under; a switch that changes numbers changes it."""
+    lineage_changes_total: Count = 0
+    recompute_debt_tokens: Count = 0
+    """Known tokens of running sequences that are to be computed again."""
+    switch_pause_s: Measure = 0.0
+    """Last switch of the layout: from its request to the first step under it."""
+    switch_gap_s: Measure = 0.0
+    """The largest gap in a stream that it made."""
+    deviation: DeviationState | None = None
+    """None: nothing was sampled."""
+
+
 class EngineState(_Report):
     """`GET /state` of the engine's ops port."""
 
@@ -77,6 +125,7 @@ class EngineState(_Report):
     dtype: str = ""
     max_model_len: Count = 0
     kv: KvState = KvState()
+    cache: CacheState = CacheState()
     flags: FlagsState = FlagsState()
     running: Count = 0
     waiting: Count = 0

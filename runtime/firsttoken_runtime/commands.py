@@ -13,7 +13,7 @@ import typer
 from firsttoken_api import resolved
 from firsttoken_api.errors import UserError
 from firsttoken_api.runtime_spec import Device, DType, PrefillPriority
-from firsttoken_runtime import console, core, settings, termination
+from firsttoken_runtime import console, core, initial_flags, settings, termination
 from firsttoken_runtime.settings import AUTO, OptionError
 
 SourceArgument = Annotated[str, typer.Argument(help="A folder of safetensors, or a .gguf file.")]
@@ -61,10 +61,27 @@ def serve(
             "--batch-invariant", help="Numbers that do not depend on what else is in the batch; slower."
         ),
     ] = False,
+    host_memory: Annotated[
+        str, typer.Option(metavar="AMOUNT|auto", help="Memory of the cache's host tier, as 4Gi.")
+    ] = AUTO,
+    host_folder: Annotated[str, typer.Option(help="Folder that keeps the host tier over restarts.")] = "",
+    cache_pins: Annotated[
+        Path | None, typer.Option(help="JSON list of prompts or messages that stay in the prefix cache.")
+    ] = None,
+    behind_sidecar: Annotated[
+        bool,
+        typer.Option(
+            "--behind-sidecar", help="Requests come from a sidecar, which names their tenant (in pods)."
+        ),
+    ] = False,
     threads: Annotated[str, typer.Option(metavar="N|auto", help="CPU threads of the engine.")] = AUTO,
     flags_file: Annotated[Path | None, typer.Option(help="Flags document to start with (in pods).")] = None,
     disable: Annotated[
         list[str] | None, typer.Option(help="Optimization flag to switch off; repeatable.")
+    ] = None,
+    enable: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FLAG[:PARAMETER=VALUE,…]", help="Optimization flag to switch on; repeatable."),
     ] = None,
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
     termination_log: TerminationLog = termination.TERMINATION_LOG,
@@ -92,15 +109,21 @@ def serve(
             kv_blocks=settings.auto_or_count("--kv-blocks", kv_blocks),
             batch_invariant=batch_invariant,
             threads=settings.auto_or_count("--threads", threads),
+            host_memory_bytes=settings.host_memory(host_memory),
+            host_folder=settings.host_folder(host_folder),
         )
+        initial = initial_flags.initial_settings(flags_file, disable or [], enable or [])
+        settings.check_host_tier(engine, initial, is_hot=ops_port is not None)
         wanted = settings.ServeSettings(
             engine=engine,
             served_name=settings.served_name(served_name, path),
             host=host,
             port=port,
             ops_port=ops_port,
-            initial=settings.initial_settings(flags_file, disable or []),
+            initial=initial,
             log_format=log_format,
+            pins_file=cache_pins,
+            is_behind_sidecar=behind_sidecar,
         )
         # Here, not at the top: aiohttp and the tokenizers are not needed for --help.
         from firsttoken_runtime.server import process

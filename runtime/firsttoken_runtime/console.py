@@ -69,6 +69,7 @@ class Started:
                 "KV cache",
                 f"{ready.kv_blocks} blocks of {ready.block_size_tokens} tokens = {pool_tokens} tokens",
             ),
+            *([("KV format", ready.kv_sentence)] if ready.kv_sentence else []),
             ("Longest context", f"{ready.max_model_len} tokens"),
             ("Flags in force", ", ".join(ready.flags_enabled) or "none"),
         ]

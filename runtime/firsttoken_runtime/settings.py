@@ -7,11 +7,9 @@ The options mirror `spec.runtime` of an InferenceService, `auto` included.
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from firsttoken_api import flags, names
+from firsttoken_api import flags, names, quantity
 from firsttoken_api.errors import UserError
-from firsttoken_api.hot_settings import EffectiveFlag, HotSettings, Objective
+from firsttoken_api.hot_settings import HotSettings
 from firsttoken_api.reasons import Reason
 from firsttoken_api.runtime_spec import Device, DType, PrefillPriority
 from firsttoken_runtime import core
@@ -20,6 +18,7 @@ AUTO = "auto"
 DEFAULT_PORT = names.ENGINE_HTTP_PORT
 START_NUM_SEQS = 64
 DEFAULT_TTFT_P95_S = 0.5
+TIERING = "kv-tiering"
 
 
 class OptionError(UserError):
@@ -44,6 +43,10 @@ class ServeSettings:
     initial: HotSettings | None
     """Hot settings in force from the first step; None = the engine's defaults."""
     log_format: str = "text"
+    pins_file: Path | None = None
+    """Prompts that stay in the cache (`server.pins`)."""
+    is_behind_sidecar: bool = False
+    """The header that names a tenant is believed."""
 
     @property
     def model_path(self) -> Path:
@@ -110,43 +113,31 @@ def block_size(tokens: int) -> int:
     return tokens
 
 
-def initial_settings(flags_file: Path | None, disabled: list[str]) -> HotSettings | None:
-    """From a flags document (in a pod), or from the names of flags to switch off (by hand)."""
-    if flags_file is not None and disabled:
-        raise OptionError("--disable", "the flags document of --flags-file already decides every flag")
-    if flags_file is not None:
-        return _from_document(flags_file)
-    if disabled:
-        return _without(disabled)
-    return None
-
-
-def _from_document(path: Path) -> HotSettings:
+def host_memory(text: str) -> int | None:
+    """Bytes of the cache's host tier; None for `auto`."""
+    if text == AUTO:
+        return None
     try:
-        return HotSettings.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise OptionError("--flags-file", f"{path}: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise OptionError("--flags-file", f"{path}: {where}: {first['msg']}") from error
+        return quantity.to_bytes(text)
+    except ValueError as error:
+        raise OptionError("--host-memory", f"{text!r} is neither auto nor an amount such as 4Gi") from error
 
 
-def _without(disabled: list[str]) -> HotSettings:
-    """Defaults without the named flags; a flag that needs one of them must be named too."""
-    for name in disabled:
-        if name not in flags.BUILT:
-            raise OptionError("--disable", f"{name!r} is not one of {', '.join(flags.BUILT)}")
-    for name in flags.BUILT:
-        missing = [need for need in flags.BY_NAME[name].needs if need in disabled]
-        if missing and name not in disabled:
-            raise OptionError("--disable", f"{name} needs {missing[0]}; add --disable {name}")
-    effective = tuple(
-        EffectiveFlag(name=name, enabled=flags.BY_NAME[name].on_by_default and name not in disabled)
-        for name in flags.BUILT
-    )
-    objective = Objective(ttft_p95_s=DEFAULT_TTFT_P95_S)
-    return HotSettings(generation=1, flags=effective, objective=objective).sealed()
+def host_folder(text: str) -> str:
+    """A folder that exists, or "". Whether it can be written is seen when the first block goes there."""
+    if text and not Path(text).is_dir():
+        raise OptionError("--host-folder", f"{text}: no such folder")
+    return text
+
+
+def check_host_tier(engine: core.EngineSettings, initial: HotSettings | None, *, is_hot: bool) -> None:
+    """Its options do nothing without its flag. `is_hot`: flags may be switched while it serves."""
+    has_tier = initial is not None and any(one.name == TIERING and one.enabled for one in initial.flags)
+    if has_tier or is_hot:
+        return
+    for option, value in (("--host-memory", engine.host_memory_bytes), ("--host-folder", engine.host_folder)):
+        if value:
+            raise OptionError(option, f"the host tier is off; add --enable {TIERING}")
 
 
 def ports(port: int, ops_port: int | None) -> None:

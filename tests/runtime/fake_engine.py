@@ -2,6 +2,7 @@
 
 A sequence answers with the tokens of its own prompt, again and again, until max_tokens, a stop id or END;
 its second choice starts at the second token. Likelihoods are made up from token ids (`scores`).
+Whole blocks of a prompt that were in an earlier one of the same salt count as cached.
 Control tokens in the prompt make it misbehave; `byte_text` has a tokenizer for it.
 """
 
@@ -24,6 +25,8 @@ CONTROL = {
     CONSTRAINED: "<|constrained|>",
 }
 VOCABULARY_SIZE = 262
+BLOCK_SIZE = 16
+LINEAGE = "00ff00ff00ff00ff"
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +58,7 @@ class _Running:
         self.submit = submit
         self.script = [token for token in submit.prompt_token_ids if token != WAIT]
         self.produced = 0
+        self.cached_tokens = 0
         now = time.monotonic()
         self.times = core.FirstTokenTimes(queued_s=now, scheduled_s=now, prefilled_s=now, sampled_s=now)
 
@@ -71,6 +75,7 @@ class _Running:
             sequence_id=self.submit.sequence_id,
             token_id=token_id,
             finish_reason=reason,
+            cached_tokens=self.cached_tokens if self.produced == 1 else 0,
             times=self.times if self.produced == 1 else None,
             logprobs=None if sampling.logprobs is None else scores(token_id, sampling.logprobs),
         )
@@ -99,6 +104,13 @@ class _FakeEngine:
         self.decoder = msgspec.msgpack.Decoder(core.ToEngine)
         self.running: dict[int, _Running] = {}
         self.steps = 0
+        self.prompts: dict[str, list[list[int]]] = {}
+        """By salt."""
+        self.query_tokens = 0
+        self.hit_tokens = 0
+        self.shared_tokens = 0
+        self.pinned = 0
+        self.lineage_changes = 0
         document = json.loads(initial) if initial else {"flags": []}
         off = {flag["name"] for flag in document["flags"] if not flag["enabled"]}
         built = ("paged-kv", "continuous-batching", "chunked-prefill")
@@ -122,7 +134,7 @@ class _FakeEngine:
                 dtype_reason="nothing is computed",
                 max_model_len=self.script.max_model_len,
                 kv_blocks=self.script.kv_blocks,
-                block_size_tokens=16,
+                block_size_tokens=BLOCK_SIZE,
                 vocabulary_size=VOCABULARY_SIZE,
                 flags_enabled=self.enabled,
             )
@@ -156,6 +168,8 @@ class _FakeEngine:
                 self.submit(message)
             case core.Abort():
                 self.running.pop(message.sequence_id, None)
+            case core.Pin():
+                self.pinned = len(message.prompts)
             case core.SetFlags():
                 self.set_flags(json.loads(message.settings_json))
             case core.Shutdown():
@@ -178,11 +192,34 @@ class _FakeEngine:
             self.step([], [core.Failure(sequence_id=message.sequence_id, message="NaN in the logits")])
         else:
             self.running[message.sequence_id] = _Running(message)
+            self.running[message.sequence_id].cached_tokens = self.look_up(message)
+
+    def look_up(self, message: core.Submit) -> int:
+        ids = message.prompt_token_ids
+        known = self.prompts.setdefault(message.cache_salt, [])
+        most = (len(ids) - 1) // BLOCK_SIZE
+        found = 0
+        if message.sampling.prompt_logprobs is None:
+            found = BLOCK_SIZE * max(
+                (
+                    blocks
+                    for blocks in range(most + 1)
+                    if any(one[: blocks * BLOCK_SIZE] == ids[: blocks * BLOCK_SIZE] for one in known)
+                ),
+                default=0,
+            )
+            self.query_tokens += len(ids)
+            self.hit_tokens += found
+        self.shared_tokens += message.shared_prefix_tokens
+        known.append(ids)
+        return found
 
     def set_flags(self, document: dict) -> None:
         time.sleep(self.script.flags_s)
         if not self.script.flags_error:
             self.enabled = tuple(flag["name"] for flag in document["flags"] if flag["enabled"])
+            self.lineage_changes += 1
+            self.prompts.clear()
         self.send(
             core.FlagsApplied(
                 generation=document["generation"],
@@ -205,8 +242,13 @@ class _FakeEngine:
             backlog_tokens=0,
             blocks_used=len(self.running),
             blocks_total=self.script.kv_blocks,
-            block_size_tokens=16,
+            block_size_tokens=BLOCK_SIZE,
             preemptions_total=0,
+            prefix_query_tokens_total=self.query_tokens,
+            prefix_hit_tokens_total={"device": self.hit_tokens},
+            rule_decisions={"shared": self.shared_tokens, "pinned": self.pinned},
+            lineage=f"{LINEAGE[:-2]}{self.lineage_changes:02x}",
+            lineage_changes_total=self.lineage_changes,
         )
         self.send(
             core.StepOutput(

@@ -68,6 +68,7 @@ async def serving(
     is_settled: bool = True,
     keep_alive_s: float = 10.0,
     max_open_requests: int = 1024,
+    is_behind_sidecar: bool = False,
 ) -> AsyncIterator[Served]:
     metrics = Metrics("fake")
     client = EngineClient(
@@ -77,7 +78,14 @@ async def serving(
         limits=limits,
         on_step=metrics.step,
     )
-    service = Service("fake", client, metrics, keep_alive_s=keep_alive_s, max_open_requests=max_open_requests)
+    service = Service(
+        "fake",
+        client,
+        metrics,
+        keep_alive_s=keep_alive_s,
+        max_open_requests=max_open_requests,
+        is_behind_sidecar=is_behind_sidecar,
+    )
     service.use_text(text_model or byte_text.text_model())
     api = await app.listen(app.api_application(service, with_ops=False), "127.0.0.1", 0)
     ops = await app.listen(app.ops_application(service), "127.0.0.1", 0)

@@ -30,6 +30,46 @@ def test_totals_of_the_engine_are_counted_once():
     assert _value(metrics, "firsttoken_engine_kv_live_slot_seconds_total") == 4.5
 
 
+def test_the_cache_is_counted_by_tier_and_reason():
+    metrics = Metrics("m")
+    assert _value(metrics, "firsttoken_engine_prefix_hit_tokens_total", tier="host") == 0
+    for queries, device, host in ((100, 48, 0), (100, 48, 0), (300, 64, 32)):
+        metrics.step(
+            _step(
+                _stats(
+                    prefix_query_tokens_total=queries,
+                    prefix_hit_tokens_total={"device": device, "host": host},
+                    rule_decisions={"private": queries // 100},
+                    host_problems={"checksum": host // 32},
+                    lineage_changes_total=1,
+                    evictions_total=host,
+                    kv_deviation=core.KvDeviation(num_samples=queries),
+                )
+            )
+        )
+    assert _value(metrics, "vllm:prefix_cache_queries_total") == 300
+    assert _value(metrics, "vllm:prefix_cache_hits_total") == 96
+    assert _value(metrics, "firsttoken_engine_prefix_hit_tokens_total", tier="device") == 64
+    assert _value(metrics, "firsttoken_engine_prefix_hit_tokens_total", tier="host") == 32
+    assert _value(metrics, "firsttoken_engine_rule_decisions_total", reason="private") == 3
+    assert _value(metrics, "firsttoken_engine_host_problems_total", reason="checksum") == 1
+    assert _value(metrics, "firsttoken_engine_lineage_changes_total") == 1
+    assert _value(metrics, "firsttoken_engine_evictions_total") == 32
+    assert _value(metrics, "firsttoken_engine_kv_deviation_samples_total") == 300
+
+
+def test_the_cache_s_gauges_follow_the_state():
+    metrics = Metrics("m")
+    metrics.exposition(EngineState(phase=Phase.LOADING))
+    assert _value(metrics, "firsttoken_engine_kv_deviation", measure="mean") is None
+    cache = {"kv_type": "int8", "recompute_debt_tokens": 7, "deviation": {"worst_layer_mean": 0.01}}
+    metrics.exposition(EngineState(phase=Phase.READY, cache=cache))
+    assert _value(metrics, "firsttoken_engine_kv_type", type="int8") == 1
+    assert _value(metrics, "firsttoken_engine_kv_type", type="full") == 0
+    assert _value(metrics, "firsttoken_engine_recompute_debt_tokens") == 7
+    assert _value(metrics, "firsttoken_engine_kv_deviation", measure="mean") == 0.01
+
+
 def test_failures_are_counted_by_their_code_and_a_nan_as_vllm_does():
     metrics = Metrics("m")
     failures = [

@@ -68,6 +68,25 @@ def test_a_prompt_counts_once_and_all_its_answers_do():
     assert counted["prompt_tokens_details"]["cached_tokens"] == 4
 
 
+def _answered(prompt: Prompt, cached_tokens: int) -> Choice:
+    answer = Answer(Detokenizer(text_model().tokenizer))
+    answer.take([core.Token(sequence_id=1, token_id=64, cached_tokens=cached_tokens)])
+    return Choice(0, prompt, answer, TextShaper("content"))
+
+
+def test_cached_tokens_are_those_that_no_answer_computed():
+    silent = Choice(0, PROMPT, Answer(Detokenizer(text_model().tokenizer)), TextShaper("content"))
+    other = Prompt([7, 8], "prompt")
+    for choices, cached in (
+        ([_answered(PROMPT, 2), _answered(PROMPT, 0)], 0),
+        ([_answered(PROMPT, 2), _answered(PROMPT, 2)], 2),
+        ([silent, _answered(PROMPT, 2)], 2),
+        ([silent], 0),
+        ([_answered(PROMPT, 2), _answered(other, 1)], 3),
+    ):
+        assert usage(choices)["prompt_tokens_details"]["cached_tokens"] == cached
+
+
 def test_deltas_add_up_to_a_message():
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}
     pieces = [

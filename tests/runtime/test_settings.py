@@ -7,8 +7,12 @@ import pytest
 from firsttoken_api import flags
 from firsttoken_api.hot_settings import HotSettings
 from firsttoken_api.runtime_spec import DType, PrefillPriority
-from firsttoken_runtime import settings
+from firsttoken_runtime import core, initial_flags, settings
 from firsttoken_runtime.settings import OptionError
+
+
+def _tier(**options: object) -> None:
+    settings.check_host_tier(core.EngineSettings(model_path="m", **options), None, is_hot=False)
 
 
 @pytest.mark.parametrize(
@@ -28,11 +32,22 @@ from firsttoken_runtime.settings import OptionError
         (lambda: settings.block_size(129), "--block-size"),
         (lambda: settings.ports(70000, None), "--port"),
         (lambda: settings.ports(8000, 8000), "--ops-port"),
-        (lambda: settings.initial_settings(None, ["kv-int8"]), "--disable"),
-        (lambda: settings.initial_settings(None, ["continuous-batching"]), "--disable"),
-        (lambda: settings.initial_settings(Path("/nowhere"), []), "--flags-file"),
-        (lambda: settings.initial_settings(Path(__file__), []), "--flags-file"),
-        (lambda: settings.initial_settings(Path("x"), ["paged-kv"]), "--disable"),
+        (lambda: initial_flags.initial_settings(None, ["fp8-linear"]), "--disable"),
+        (lambda: initial_flags.initial_settings(None, ["continuous-batching"]), "--disable"),
+        (lambda: initial_flags.initial_settings(Path("/nowhere"), []), "--flags-file"),
+        (lambda: initial_flags.initial_settings(Path(__file__), []), "--flags-file"),
+        (lambda: initial_flags.initial_settings(Path("x"), ["paged-kv"]), "--disable"),
+        (lambda: initial_flags.initial_settings(Path("x"), [], ["paged-kv"]), "--enable"),
+        (lambda: initial_flags.initial_settings(None, [], ["nothing"]), "--enable"),
+        (lambda: initial_flags.initial_settings(None, ["paged-kv"], ["paged-kv"]), "--enable"),
+        (lambda: initial_flags.initial_settings(None, [], ["chunked-prefill:tokens=64"]), "--enable"),
+        (lambda: initial_flags.initial_settings(None, [], ["chunked-prefill:chunkTokens"]), "--enable"),
+        (lambda: initial_flags.initial_settings(None, [], ["paged-kv:blockSize=32"]), "--enable"),
+        (lambda: settings.host_memory("much"), "--host-memory"),
+        (lambda: settings.host_memory("-1Gi"), "--host-memory"),
+        (lambda: settings.host_folder("/nowhere"), "--host-folder"),
+        (lambda: _tier(host_memory_bytes=1), "--host-memory"),
+        (lambda: _tier(host_folder="/tmp"), "--host-folder"),
     ],
 )
 def test_wrong_values_name_their_option(call, option):
@@ -49,6 +64,39 @@ def test_right_values():
     assert settings.memory_fraction("1") == 1.0
     settings.ports(0, 0)
     settings.ports(8000, 9000)
+
+
+def test_the_host_tier_s_options():
+    assert settings.host_memory("auto") is None
+    assert settings.host_memory("1.5Gi") == 3 * 2**29
+    assert settings.host_folder("") == ""
+    assert settings.host_folder("/tmp") == "/tmp"
+    _tier()
+    asked = core.EngineSettings(model_path="m", host_memory_bytes=1)
+    settings.check_host_tier(asked, None, is_hot=True)
+
+
+def test_enabled_flags_carry_their_parameters():
+    wanted = initial_flags.initial_settings(
+        None, ["priority"], ["length-control", "chunked-prefill:chunkTokens=128"]
+    )
+    assert wanted is not None
+    by_name = {flag.name: flag for flag in wanted.flags}
+    assert by_name.keys() == set(flags.BUILT)
+    assert by_name["chunked-prefill"].params == {"chunkTokens": "128"}
+    assert by_name["length-control"].enabled
+    assert not by_name["priority"].enabled
+    assert by_name["length-control"].params == {}
+
+
+def test_flags_that_exclude_each_other_are_refused_by_name(monkeypatch):
+    names = ("paged-kv", "kv-int8", "kv-fp8")
+    monkeypatch.setattr(flags, "BUILT", names)
+    with pytest.raises(OptionError, match="kv-int8 and kv-fp8 exclude each other"):
+        initial_flags.initial_settings(None, [], ["kv-int8", "kv-fp8"])
+    alone = initial_flags.initial_settings(None, [], ["kv-fp8"])
+    assert alone is not None
+    assert [flag.enabled for flag in alone.flags] == [True, False, True]
 
 
 def test_sources_and_names(tmp_path):
@@ -70,19 +118,20 @@ def test_a_missing_model_has_a_reason_for_the_operator():
 
 
 def test_disabled_flags_decide_every_built_one():
-    wanted = settings.initial_settings(None, ["continuous-batching", "chunked-prefill", "priority"])
+    wanted = initial_flags.initial_settings(None, ["continuous-batching", "chunked-prefill", "priority"])
     assert wanted is not None
+    off = {"continuous-batching", "chunked-prefill", "priority"}
     assert {flag.name: flag.enabled for flag in wanted.flags} == {
-        name: name == "paged-kv" for name in flags.BUILT
+        name: flags.BY_NAME[name].on_by_default and name not in off for name in flags.BUILT
     }
-    assert settings.initial_settings(None, []) is None
+    assert initial_flags.initial_settings(None, []) is None
 
 
 def test_a_flags_document_is_taken_as_it_is(tmp_path):
-    document = settings.initial_settings(None, ["chunked-prefill"])
+    document = initial_flags.initial_settings(None, ["chunked-prefill"])
     assert document is not None
     file = tmp_path / "flags.json"
     file.write_text(document.model_copy(update={"generation": 9}).model_dump_json())
-    read = settings.initial_settings(file, [])
+    read = initial_flags.initial_settings(file, [])
     assert isinstance(read, HotSettings)
     assert (read.generation, read.hash) == (9, document.hash)

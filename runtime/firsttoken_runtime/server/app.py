@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from firsttoken_runtime.server import http
+from firsttoken_runtime.server import connection_errors, http
 from firsttoken_runtime.server.api import Api
 from firsttoken_runtime.server.ops import Ops
 from firsttoken_runtime.server.service import Service
@@ -65,10 +65,7 @@ class Listener:
 
 async def listen(app: web.Application, host: str, port: int) -> Listener:
     """Bind and serve. Raises AddressError or PortTakenError; port 0 takes a free one."""
-    # A client that leaves cancels its handler, streaming or not, which aborts its sequence.
-    runner = web.AppRunner(
-        app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S
-    )
+    runner = connection_errors.Runner(app, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()

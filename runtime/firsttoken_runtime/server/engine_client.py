@@ -149,6 +149,11 @@ class EngineClient:
         """
         return await self._flag_switch.set(settings)
 
+    def pin(self, prompts: list[list[int]]) -> None:
+        """Keep the KV of these prompts, once computed, instead of earlier ones. Raises UnavailableError."""
+        self.check_ready()
+        self._send(core.Pin(prompts=prompts))
+
     def state(self) -> EngineState:
         """The document of `GET /state`."""
         return engine_state.document(self.life, self.ready, self.stats, self.flags)

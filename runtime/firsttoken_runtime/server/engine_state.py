@@ -1,6 +1,6 @@
 """What an engine reports about itself: the document of `GET /state`, from its last messages. Pure."""
 
-from firsttoken_api.state import EngineState, FlagsState, KvState
+from firsttoken_api.state import CacheState, DeviationState, EngineState, FlagsState, KvState
 from firsttoken_runtime import core
 from firsttoken_runtime.server.life import Life
 
@@ -19,6 +19,7 @@ def document(
                 "max_model_len": ready.max_model_len,
                 "batch_invariant": ready.batch_invariant,
                 "kv": KvState(block_size_tokens=ready.block_size_tokens, blocks_total=ready.kv_blocks),
+                "cache": CacheState(kv_type=ready.kv_type, kv_bytes_per_token=ready.kv_bytes_per_token),
             }
         )
     if stats is None:
@@ -26,6 +27,7 @@ def document(
     return state.model_copy(
         update={
             "kv": _kv(stats),
+            "cache": _cache(stats, ready),
             "running": stats.running,
             "waiting": stats.waiting,
             "waiting_by_class": stats.waiting_by_class,
@@ -52,4 +54,38 @@ def _kv(stats: core.Stats) -> KvState:
         needed_slot_seconds_total=stats.kv_needed_slot_seconds_total,
         use_ratio=min(1.0, stats.kv_live_slot_seconds_total / allocated) if allocated else 0.0,
         waste_ratio=max(0.0, 1 - stats.kv_needed_slot_seconds_total / allocated) if allocated else 0.0,
+    )
+
+
+def _cache(stats: core.Stats, ready: core.Ready | None) -> CacheState:
+    """Bytes of a token are those that the engine started with: it says them once."""
+    is_as_started = ready is not None and ready.kv_type == stats.kv_type
+    seen = stats.kv_deviation
+    return CacheState(
+        kv_type=stats.kv_type,
+        kv_bytes_per_token=ready.kv_bytes_per_token if ready is not None and is_as_started else 0,
+        query_tokens_total=stats.prefix_query_tokens_total,
+        hit_tokens_total=stats.prefix_hit_tokens_total,
+        cached_blocks=stats.cached_blocks,
+        evictions_total=stats.evictions_total,
+        host_blocks=stats.host_blocks,
+        host_bytes=stats.host_bytes,
+        host_problems_total=stats.host_problems,
+        saves_total=stats.saves_total,
+        loads_total=stats.loads_total,
+        rule_decisions_total=stats.rule_decisions,
+        lineage=stats.lineage,
+        lineage_changes_total=stats.lineage_changes_total,
+        recompute_debt_tokens=stats.recompute_debt_tokens,
+        switch_pause_s=stats.switch_pause_s,
+        switch_gap_s=stats.switch_gap_s,
+        deviation=None
+        if seen is None
+        else DeviationState(
+            worst_layer_mean=seen.worst_layer_mean,
+            p999=seen.p999,
+            largest=seen.largest,
+            relative_l2=seen.relative_l2,
+            samples=seen.num_samples,
+        ),
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from firsttoken_runtime.server import http, message, plan, prompt, request, structured
+from firsttoken_runtime.server import http, message, plan, prompt, request, structured, tenant
 from firsttoken_runtime.server.choice import Choice, Delta, Reading
 from firsttoken_runtime.server.logprobs import prompt_logprobs
 from firsttoken_runtime.server.openai_models import ChatRequest, CompletionRequest
@@ -52,12 +52,13 @@ async def _answer(
 ) -> web.StreamResponse:
     resolved = service.resolve(incoming.headers, body.model)
     has_timing = request.wants_timing(incoming)
+    salt = tenant.salt(service.tenants.of(incoming), body.cache_salt)
     service.check_ready()
     with service.room():
         prepared = await service.in_thread(lambda: prepare(service.client.token_capacity))
-        await service.grammars.check(prepared.constraint)
+        await service.grammars.check(prepared.constraint, service.tenants.client(incoming))
         service.check_ready()
-        wanted, choices = plan.plan(service, body, resolved, prepared)
+        wanted, choices = plan.plan(service, body, resolved, prepared, salt)
         prompt_tokens = sum(len(one.ids) for one in prepared.prompts)
         transport = incoming.transport
         cut = transport.abort if body.stream and transport is not None else None

@@ -10,6 +10,7 @@ from firsttoken_api import exposition, flags, metrics
 from firsttoken_api.state import EngineState
 from firsttoken_runtime import core
 from firsttoken_runtime.server import stages
+from firsttoken_runtime.server.cache_metrics import CacheMetrics
 
 NOT_FINITE = "not_finite"
 """The code of a failure whose logits held a NaN."""
@@ -69,6 +70,7 @@ class Metrics:
         self._admission_refused = exposition.counter(metrics.ENGINE_ADMISSION_REFUSED, self.registry)
         self._failures = exposition.counter(metrics.ENGINE_FAILURES, self.registry)
         self._rejected = exposition.counter(metrics.ENGINE_REQUESTS_REJECTED, self.registry)
+        self._cache = CacheMetrics(self.registry, self._labels)
         self._seen = NOTHING_SEEN
 
     def accepted(self, prompt_tokens: int) -> None:
@@ -134,6 +136,7 @@ class Metrics:
             (self._kv_allocated, stats.kv_allocated_slot_seconds_total, seen.kv_allocated_slot_seconds_total),
         ):
             counter.inc(max(0.0, total - before))
+        self._cache.step(stats, seen)
         self._seen = stats
 
     def exposition(self, state: EngineState) -> bytes:
@@ -147,6 +150,7 @@ class Metrics:
         self._kv_memory_use.set(state.kv.use_ratio)
         self._kv_internal_waste.set(state.kv.waste_ratio)
         self._prefill_rate.set(state.prefill_tokens_per_s)
+        self._cache.show(state.cache)
         self._waiting_by_class.clear()  # a class that is no longer declared is no longer reported
         for name, waiting in state.waiting_by_class.items():
             self._waiting_by_class.labels(*self._labels, name).set(waiting)

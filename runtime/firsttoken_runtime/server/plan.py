@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from firsttoken_runtime import core
-from firsttoken_runtime.server import message, sampling, structured
+from firsttoken_runtime.server import message, sampling, shared_prefix, structured
 from firsttoken_runtime.server.answer import Answer
 from firsttoken_runtime.server.choice import Choice, Shaper, TextShaper, WriteLogprobs
 from firsttoken_runtime.server.classes import Resolved
@@ -32,7 +32,7 @@ class Prepared:
 
 
 def plan(
-    service: Service, body: Body, resolved: Resolved, prepared: Prepared
+    service: Service, body: Body, resolved: Resolved, prepared: Prepared, cache_salt: str = ""
 ) -> tuple[list[Wanted], list[Choice]]:
     """A sequence and a choice for every prompt and each of its n answers. Raises BadRequestError."""
     assert service.client.ready is not None
@@ -50,6 +50,9 @@ def plan(
             default_max_tokens=resolved.max_tokens,
             grammar=prepared.constraint.grammar,
         )
+        shared_tokens = shared_prefix.of_request(
+            body.shared_prefix_tokens, one.ids, one.system_tokens, service.pins.prompts
+        )
         for choice in range(body.n):
             wanted.append(
                 Wanted(
@@ -58,6 +61,8 @@ def plan(
                     request_class=resolved.request_class,
                     priority=body.priority,
                     expected_output_tokens=body.asked_token_limit,
+                    cache_salt=cache_salt,
+                    shared_prefix_tokens=shared_tokens,
                 )
             )
             choices.append(_choice(service, body, one, params, prepared, len(choices)))

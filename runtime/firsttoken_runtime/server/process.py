@@ -9,13 +9,14 @@ import logging
 import signal
 import sys
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
+from firsttoken_api import errors
 from firsttoken_api.reasons import Reason
 from firsttoken_runtime import console
 from firsttoken_runtime.model.errors import ModelError
-from firsttoken_runtime.server import app, tracing
+from firsttoken_runtime.server import app, pins, tracing
 from firsttoken_runtime.server.engine_client import ENGINE_MODULE, EngineClient
 from firsttoken_runtime.server.metrics import Metrics
 from firsttoken_runtime.server.service import Service
@@ -50,6 +51,7 @@ async def serve(settings: ServeSettings, *, engine_module: str = ENGINE_MODULE) 
     for number in SIGNALS:
         loop.add_signal_handler(number, stop.set)
     started_at_s = time.monotonic()
+    entries = _read_pins(settings.pins_file)
     async with AsyncExitStack() as stack:
         metrics = Metrics(settings.served_name)
         client = EngineClient(
@@ -61,7 +63,13 @@ async def serve(settings: ServeSettings, *, engine_module: str = ENGINE_MODULE) 
         )
         tracer = tracing.tracer(settings.served_name)
         stack.callback(tracer.close)
-        service = Service(settings.served_name, client, metrics, tracer=tracer)
+        service = Service(
+            settings.served_name,
+            client,
+            metrics,
+            tracer=tracer,
+            is_behind_sidecar=settings.is_behind_sidecar,
+        )
         stack.push_async_callback(service.close)
         stack.push_async_callback(client.close)
         api, ops = await _listen(settings, service, stack)
@@ -69,13 +77,24 @@ async def serve(settings: ServeSettings, *, engine_module: str = ENGINE_MODULE) 
         log.info("loading %s; probes answer on port %d", settings.model_path, ops.port)
         try:
             if await _load(service, settings.model_path, stop):
+                with suppress(errors.UnavailableError):  # an engine that died is the probes' business
+                    await service.pin(entries)
                 _announce(settings, service, api.port, ops.port, time.monotonic() - started_at_s)
         except LoadError as error:
             raise OptionError(_option(error), str(error), error.reason) from error
+        except pins.PinsError as error:
+            raise OptionError("--cache-pins", str(error)) from error
         await stop.wait()
         for number in SIGNALS:  # a second signal ends it at once
             loop.remove_signal_handler(number)
         log.info("ending: open requests have %.0f s", app.SHUTDOWN_TIMEOUT_S)
+
+
+def _read_pins(path: Path | None) -> list[pins.Entry]:
+    try:
+        return [] if path is None else pins.read(path)
+    except pins.PinsError as error:
+        raise OptionError("--cache-pins", str(error)) from error
 
 
 async def _listen(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from firsttoken_api import errors
-from firsttoken_runtime.server import reasoning
+from firsttoken_runtime.server import reasoning, shared_prefix
 from firsttoken_runtime.server.chat_template import ChatTemplate
 from firsttoken_runtime.server.detokenizer import Detokenizer
 from firsttoken_runtime.server.openai_models import ChatRequest, CompletionRequest, TokenizeChatRequest
@@ -27,6 +27,8 @@ class Prompt:
     """Where in it each token starts."""
     opens_reasoning: bool = False
     """The template has begun the model's thoughts at its end."""
+    system_tokens: int = 0
+    """Of a chat: so many tokens at its start are system messages and tools."""
 
 
 def chat(
@@ -37,18 +39,24 @@ def chat(
 ) -> Prompt:
     if template is None:
         raise errors.BadRequestError("this model has no chat template; use /v1/completions", param="messages")
-    tools = [tool.model_dump(exclude_unset=True) for tool in request.tools]
+    messages = [message.for_template() for message in request.messages]
+    tools = None
+    if request.tools and not _has_no_choice(request):
+        tools = [tool.model_dump(exclude_unset=True) for tool in request.tools]
+    arguments = request.chat_template_kwargs
     text = template.render(
-        [message.for_template() for message in request.messages],
-        add_generation_prompt=request.opens_an_answer,
-        arguments=request.chat_template_kwargs,
-        tools=tools if tools and not _has_no_choice(request) else None,
+        messages, add_generation_prompt=request.opens_an_answer, arguments=arguments, tools=tools
     )
     if request.continue_final_message:
         text = _open_at_the_end(text, request)
     check_length(text, text_model, capacity, "messages")
-    ids = text_model.encode(text, add_special_tokens=request.add_special_tokens)
-    return Prompt(ids, "messages", opens_reasoning=reasoning.starts_inside(text))
+    encoding = text_model.encoding(text, add_special_tokens=request.add_special_tokens)
+    return Prompt(
+        encoding.ids,
+        "messages",
+        opens_reasoning=reasoning.starts_inside(text),
+        system_tokens=shared_prefix.system_tokens(template, messages, tools, arguments, text, encoding),
+    )
 
 
 def completion(request: CompletionRequest, text_model: TextModel, capacity: int) -> list[Prompt]:

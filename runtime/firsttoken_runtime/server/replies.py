@@ -21,15 +21,23 @@ _encode = msgspec.json.Encoder().encode
 
 def usage(choices: Sequence[Choice]) -> wire.Usage:
     """A prompt counts once, however many answers it has."""
-    firsts = {id(choice.prompt): choice for choice in reversed(choices)}.values()
-    prompt_tokens = sum(len(choice.prompt.ids) for choice in firsts)
+    answers_of: dict[int, list[Choice]] = {}
+    for choice in choices:
+        answers_of.setdefault(id(choice.prompt), []).append(choice)
+    prompt_tokens = sum(len(answers[0].prompt.ids) for answers in answers_of.values())
     completion_tokens = sum(choice.answer.completion_tokens for choice in choices)
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": sum(choice.answer.cached_tokens for choice in firsts)},
+        "prompt_tokens_details": {"cached_tokens": sum(map(_cached_tokens, answers_of.values()))},
     }
+
+
+def _cached_tokens(answers: list[Choice]) -> int:
+    """Of one prompt: those that none of its answers computed. The one that comes first may compute them for
+    the others."""
+    return min((one.answer.cached_tokens for one in answers if one.answer.completion_tokens), default=0)
 
 
 class Reply:

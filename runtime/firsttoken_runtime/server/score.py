@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from firsttoken_runtime import core
-from firsttoken_runtime.server import http, prompt, request, sampling, wire
+from firsttoken_runtime.server import http, prompt, request, sampling, shared_prefix, tenant, wire
 from firsttoken_runtime.server.logprobs import finite
 from firsttoken_runtime.server.openai_models import ScoreRequest
 from firsttoken_runtime.server.prompt import Prompt
@@ -24,6 +24,7 @@ async def score(service: Service, incoming: web.Request) -> web.StreamResponse:
     timer = service.timer("score", incoming.headers)
     body = await service.parse(ScoreRequest, await http.read_body(incoming))
     resolved = service.resolve(incoming.headers, body.model)
+    salt = tenant.salt(service.tenants.of(incoming), body.cache_salt)
     service.check_ready()
     with service.room():
         prompts = await service.in_thread(lambda: _encode(service, body))
@@ -40,6 +41,10 @@ async def score(service: Service, incoming: web.Request) -> web.StreamResponse:
                 request_class=resolved.request_class,
                 priority=body.priority,
                 expected_output_tokens=0,
+                cache_salt=salt,
+                shared_prefix_tokens=shared_prefix.of_request(
+                    body.shared_prefix_tokens, one.ids, one.system_tokens, service.pins.prompts
+                ),
             )
             for one in prompts
         ]

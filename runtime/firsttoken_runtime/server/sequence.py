@@ -22,6 +22,8 @@ class Wanted:
     request_class: str = ""
     priority: int = 0
     expected_output_tokens: int | None = None
+    cache_salt: str = ""
+    shared_prefix_tokens: int = 0
 
 
 class Sequence:

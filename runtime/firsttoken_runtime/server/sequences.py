@@ -96,7 +96,7 @@ class Sequences:
         for failure in step.failures:
             sequence = self._open.get(failure.sequence_id)
             if sequence is not None and not sequence.has_finished:
-                sequence.fail(errors.InternalError(failure.message, code="sequence_failed"))
+                sequence.fail(_error(failure))
 
     def fail(self, reason: str) -> None:
         """End all that have not ended: the engine is gone."""
@@ -129,6 +129,8 @@ class Sequences:
                 request_class=wanted.request_class,
                 priority=wanted.priority,
                 expected_output_tokens=wanted.expected_output_tokens,
+                cache_salt=wanted.cache_salt,
+                shared_prefix_tokens=wanted.shared_prefix_tokens,
             )
         )
         self._open[sequence.sequence_id] = sequence
@@ -139,3 +141,10 @@ class Sequences:
     def _abort(self, sequence: Sequence) -> None:
         with suppress(errors.UnavailableError):  # an engine that is gone holds nothing
             self._send(core.Abort(sequence.sequence_id))
+
+
+def _error(failure: core.Failure) -> errors.ApiError:
+    """What can never be served is the request's fault: the pool may be smaller for it than for another."""
+    if failure.code == "refused":
+        return errors.BadRequestError(failure.message, code="refused")
+    return errors.InternalError(failure.message, code="sequence_failed")

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +18,7 @@ from firsttoken_api.state import EngineState, Phase
 from firsttoken_runtime import core, guidance
 from firsttoken_runtime.model import checkpoint, config, eos
 from firsttoken_runtime.model.errors import ModelUnreadable
-from firsttoken_runtime.server import admission, grammar_check, tokenizer, tracing
+from firsttoken_runtime.server import admission, grammar_check, pins, tenant, tokenizer, tracing
 from firsttoken_runtime.server.chat_template import ChatTemplate
 from firsttoken_runtime.server.classes import Classes, Resolved
 from firsttoken_runtime.server.engine_client import EngineClient
@@ -51,6 +51,7 @@ class Service:
         keep_alive_s: float = KEEP_ALIVE_S,
         max_open_requests: int = MAX_OPEN_REQUESTS,
         tracer: tracing.Tracer | None = None,
+        is_behind_sidecar: bool = False,
     ) -> None:
         self.served_name = served_name
         self.client = client
@@ -59,6 +60,9 @@ class Service:
         self.keep_alive_s = keep_alive_s
         self.unknown_names = UnknownNames()
         self.tracer = tracer or tracing.NO_TRACER
+        self.tenants = tenant.Tenants(is_believed=is_behind_sidecar)
+        self.pins = pins.Pins()
+        self._keeps_pins: asyncio.Task[None] | None = None
         self.template: ChatTemplate | None = None
         self._text_model: tokenizer.TextModel | None = None
         self._max_open_requests = max_open_requests
@@ -91,6 +95,25 @@ class Service:
         else:
             log.warning("the model has no chat template: /v1/chat/completions answers 400")
         self._text_model = text_model
+
+    async def pin(self, entries: list[pins.Entry]) -> None:
+        """Keep these prompts in the cache. Raises PinsError, and UnavailableError if the engine is gone."""
+        if not entries:
+            return
+        self.check_ready()
+        assert self.client.ready is not None
+        vocabulary_size, capacity = self.client.ready.vocabulary_size, self.client.token_capacity
+        prompts = await self.in_thread(
+            lambda: pins.tokenize(
+                entries,
+                self.text_model,
+                self.template,
+                vocabulary_size=vocabulary_size,
+                capacity=capacity,
+            )
+        )
+        self.pins.use(prompts, self.client)
+        self._keeps_pins = asyncio.create_task(self.pins.keep_computing(self.client), name="pins")
 
     @property
     def text_model(self) -> tokenizer.TextModel:
@@ -216,5 +239,9 @@ class Service:
         )
 
     async def close(self) -> None:
+        if self._keeps_pins is not None:
+            self._keeps_pins.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeps_pins
         await self.grammars.close()
         self._threads.shutdown(wait=False, cancel_futures=True)

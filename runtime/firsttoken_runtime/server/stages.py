@@ -1,7 +1,7 @@
 """The parts of the time to the first token. Pure arithmetic on points of one monotonic clock.
 
-A request passes arrival -> queued -> scheduled -> prefilled -> sampled -> written; a stage is the time
-between two neighbours, so the stages of a request add up to its TTFT exactly, whatever their lengths.
+A request passes arrival -> queued -> scheduled -> loaded -> prefilled -> sampled -> written; a stage is the
+time between two neighbours, so the stages of a request add up to its TTFT exactly, whatever their lengths.
 """
 
 from collections.abc import Mapping
@@ -19,6 +19,8 @@ class Stage(StrEnum):
     """From arrival until it is sent to the engine: reading, checking, tokenizing."""
     QUEUE = "queue"
     """Until it is first given tokens, the rest of the step that ran when it came included."""
+    TIER_LOAD = "tier_load"
+    """Until its blocks from the host tier are in place; 0 where it has none."""
     PREFILL = "prefill"
     """Until the forward pass of its last prompt token has ended."""
     FIRST_SAMPLE = "first_sample"
@@ -73,9 +75,10 @@ def split(arrival_s: float, times: core.FirstTokenTimes | None, written_s: float
     """
     points = [arrival_s]
     if times is not None:
-        points += [times.queued_s, times.scheduled_s, times.prefilled_s, times.sampled_s]
+        loaded_s = times.loaded_s or times.scheduled_s
+        points += [times.queued_s, times.scheduled_s, loaded_s, times.prefilled_s, times.sampled_s]
     else:
-        points += [arrival_s] * 4
+        points += [arrival_s] * 5
     points.append(written_s)
     for index in range(1, len(points)):
         points[index] = min(max(points[index], points[index - 1]), written_s)

@@ -68,3 +68,13 @@ class Body(Part):
 
     def check(self) -> None:
         """What no single parameter tells. Raises BadRequestError."""
+
+
+class CachedBody(Body):
+    """A request whose prompts leave KV behind that others may find."""
+
+    cache_salt: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
+    """Cached KV is only found by requests with the same salt."""
+    shared_prefix_tokens: int | None = Field(default=None, ge=0, le=LARGEST_INT)
+    """So many tokens at the start of each prompt are those of others too; None = of a chat its system part,
+    of a text nothing."""

@@ -8,7 +8,7 @@ from firsttoken_api import errors
 from firsttoken_runtime.server.openai_models.base import (
     LARGEST_INT,
     MAX_TOP_LOGPROBS,
-    Body,
+    CachedBody,
     Label,
     Part,
     TokenId,
@@ -31,7 +31,7 @@ class StreamOptions(Part):
     continuous_usage_stats: bool = False
 
 
-class GenerationRequest(Body):
+class GenerationRequest(CachedBody):
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -56,7 +56,6 @@ class GenerationRequest(Body):
     """In logprobs: `token_id:<id>` instead of text, which two tokens may share."""
     response_format: ResponseFormat | None = None
     priority: int = Field(default=0, ge=-LARGEST_INT, le=LARGEST_INT)
-    cache_salt: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
     user: Label | None = None
     safety_identifier: Label | None = None
     prompt_cache_key: Label | None = None

@@ -83,7 +83,6 @@ REFUSED: dict[str, Refusal] = {
     "guided_grammar": Refusal(_USE_FORMAT),
     "structured_outputs": Refusal(_USE_FORMAT),
     "return_token_ids": Refusal("use return_tokens_as_token_ids with logprobs", (False,)),
-    "shared_prefix_tokens": Refusal("prefixes are not shared between requests", (0,)),
     "lora_request": Refusal(_NO_ADAPTERS),
     "lora": Refusal(_NO_ADAPTERS, ([],)),
     "adapter_id": Refusal(_NO_ADAPTERS),

@@ -9,14 +9,14 @@ from firsttoken_runtime.server.openai_models.base import (
     LARGEST_INT,
     MAX_SEQUENCES,
     MAX_TOP_LOGPROBS,
-    Body,
+    CachedBody,
     TokenIds,
 )
 
 Prompt = str | TokenIds
 
 
-class ScoreRequest(Body):
+class ScoreRequest(CachedBody):
     prompt: Prompt | None = None
     prompts: Annotated[list[Prompt], Field(fail_fast=True, min_length=1, max_length=MAX_SEQUENCES)] | None = (
         None
