@@ -22,3 +22,21 @@ def test_samples_are_summed_over_labels():
 def test_a_server_of_another_kind_has_none():
     assert exposition.slots({exposition.LIVE: 1.0}) is None
     assert exposition.preemptions({}) is None
+    assert exposition.reuse({}) is None
+
+
+def test_tiers_are_told_apart_and_summed():
+    text = "\n".join(
+        [
+            'vllm:prefix_cache_queries_total{engine="0"} 500.0',
+            'vllm:prefix_cache_hits_total{engine="0"} 300.0',
+            'firsttoken_engine_prefix_hit_tokens_total{engine="0",tier="device"} 200.0',
+            'firsttoken_engine_prefix_hit_tokens_total{engine="1",tier="device"} 16.0',
+            'firsttoken_engine_prefix_hit_tokens_total{tier="host"} 84.0',
+        ]
+    )
+    samples = exposition.values(text)
+    assert samples["firsttoken_engine_prefix_hit_tokens_total"] == 300.0
+    assert exposition.reuse(samples) == summary.Reuse(500.0, {"device": 216.0, "host": 84.0})
+    only_vllm = exposition.values("\n".join(text.splitlines()[:2]))
+    assert exposition.reuse(only_vllm) == summary.Reuse(500.0, {exposition.ANY_TIER: 300.0})

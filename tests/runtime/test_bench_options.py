@@ -1,6 +1,7 @@
 import os
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from firsttoken_api import cli
@@ -13,10 +14,10 @@ def run(*arguments: str):
 
 
 def test_a_core_is_left_for_the_client(tmp_path):
-    wish = options.wish(str(tmp_path), None, 2, 1, 0.5, options.SPARE_CORE, "auto", "cpu")
+    wish = options.TimedServer(str(tmp_path), time_limit=0.5).wish()
     assert wish.threads == str(max(1, len(os.sched_getaffinity(0)) - 1))
     assert wish.time_limit_s == 30.0
-    assert options.wish(str(tmp_path), None, 2, 1, 1, "3", "auto", "cpu").threads == "3"
+    assert options.TimedServer(str(tmp_path), threads="3").wish().threads == "3"
 
 
 def test_token_ids():
@@ -29,8 +30,38 @@ def test_token_ids():
 def test_every_experiment_is_a_command():
     result = run("bench", "--help")
     assert result.exit_code == 0
-    for name in ("table", "priority", "chunked", "length", "tpot", "peers", "stages"):
-        assert name in result.output
+    scheduling = ("table", "priority", "chunked", "length", "tpot", "peers", "stages")
+    for name in (*scheduling, "prefix", "affinity", "kv", "switch", "tiers", "pairs", "timing"):
+        assert f" {name} " in result.output
+
+
+def test_a_command_has_its_own_options_and_the_shared_ones_with_its_defaults():
+    app = typer.Typer()
+    seen = []
+
+    @options.register(app, repeats=7)
+    def measure(shared: options.TimedServer, requests: options.Requests = 9) -> None:
+        """Measures."""
+        seen.append((shared, requests))
+
+    runner = CliRunner()
+    assert runner.invoke(app, ["model", "--requests", "4", "--time-limit", "2"]).exit_code == 0
+    assert runner.invoke(app, ["model", "--repeats", "1", "--seed", "5"]).exit_code == 0
+    assert seen == [
+        (options.TimedServer("model", repeats=7, time_limit=2.0), 4),
+        (options.TimedServer("model", repeats=1, seed=5), 9),
+    ]
+    assert "Measures." in runner.invoke(app, ["--help"]).output
+    assert runner.invoke(app, []).exit_code == 2
+
+
+def test_a_default_for_an_option_that_is_not_there_is_our_mistake():
+    with pytest.raises(AssertionError):
+        options.register(typer.Typer(), imaginary=1)(of_a_server)
+
+
+def of_a_server(shared: options.Server) -> None:
+    """Nothing."""
 
 
 @pytest.mark.parametrize(
@@ -44,6 +75,10 @@ def test_every_experiment_is_a_command():
         (("peers", "/", "--dtypes", "bfloat16,int3"), "--dtypes: 'int3'"),
         (("peers", "/", "--server-core", "4095"), "core 4095"),
         (("stages", "/no/such/model"), "SOURCE: /no/such/model"),
+        (("prefix", "/no/such/model"), "SOURCE: /no/such/model"),
+        (("tiers", "/no/such/model"), "SOURCE: /no/such/model"),
+        (("tiers", "/bin"), "SOURCE: /bin"),
+        (("affinity", "/", "--token-ids", "9"), "--token-ids: '9'"),
         (("stages", "/", "--client-core", "4095"), "core 4095"),
     ],
 )

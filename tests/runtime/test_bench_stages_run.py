@@ -32,8 +32,13 @@ async def test_the_loads_take_turns_and_every_request_is_timed_twice():
     script = Script(token_s=0.001, max_model_len=300, kv_blocks=200)
     async with serving(script) as served, bench_client.session() as http:
         target = server.Target(served.url, served.ops_url)
-        samples = await stages_run.measure(
-            wish(), target, http, lambda now: seen.append((now.variant, now.repeat, now.done, now.total))
+        samples = []
+        await stages_run.measure(
+            wish(),
+            target,
+            http,
+            lambda now: seen.append((now.variant, now.repeat, now.done, now.total)),
+            samples,
         )
     assert [(one.round.variant, one.round.repeat) for one in samples] == [
         ("alone", 0),
@@ -46,7 +51,7 @@ async def test_the_loads_take_turns_and_every_request_is_timed_twice():
         made = stages.figures(stages.of(samples, load))
         assert made is not None
         assert (made.requests, made.errors) == (10, 0)
-        assert list(made.stages) == ["tokenize", "queue", "prefill", "first_sample", "write"]
+        assert list(made.stages) == ["tokenize", "queue", "tier_load", "prefill", "first_sample", "write"]
         assert made.largest_difference_ms <= stages.MOST_DIFFERENCE_MS
         assert 0 < made.server.mean_ms < 1e3 * max(one.round.duration_s for one in samples)
     assert all(one.client_core_load >= 0 and one.server_core_load >= 0 for one in samples)
@@ -56,5 +61,5 @@ async def test_a_first_request_that_fails_ends_the_run():
     async with serving(Script(max_model_len=32)) as served, bench_client.session() as http:
         with pytest.raises(UserError, match="a first request failed: HTTP 400"):
             await stages_run.measure(
-                wish(), server.Target(served.url, served.ops_url), http, lambda now: None
+                wish(), server.Target(served.url, served.ops_url), http, lambda now: None, []
             )

@@ -1,7 +1,9 @@
 """Bars against what was measured: over all rounds together, and the spread of single repeats. Pure."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from firsttoken_runtime.bench import experiment, summary
 
@@ -10,15 +12,30 @@ from firsttoken_runtime.bench import experiment, summary
 class Verdict:
     """One bar. None: it could not be measured."""
 
-    bar: experiment.Bar
+    bar: experiment.Limit
     value: float | None
-    lowest: float | None
-    highest: float | None
+    lowest: float | None = None
+    highest: float | None = None
     """Of the repeats, each by itself."""
 
     @property
     def is_reached(self) -> bool | None:
         return None if self.value is None else self.bar.is_reached(self.value)
+
+
+def of_values(bar: experiment.Limit, value: float | None, singles: Sequence[float] = ()) -> Verdict:
+    """One whose value somebody else has worked out; `singles`: the same of each repeat."""
+    return Verdict(bar, value, min(singles, default=None), max(singles, default=None))
+
+
+def document(verdict: Verdict) -> dict[str, Any]:
+    """JSON."""
+    return dataclasses.asdict(verdict.bar) | {
+        "value": verdict.value,
+        "lowest": verdict.lowest,
+        "highest": verdict.highest,
+        "is_reached": verdict.is_reached,
+    }
 
 
 def judge(bars: Sequence[experiment.Bar], rounds: Sequence[summary.Round]) -> list[Verdict]:

@@ -1,7 +1,9 @@
 """One streamed completion over HTTP, timed from outside; works with every OpenAI-compatible server."""
 
+import hashlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ from firsttoken_runtime.bench import summary, workload
 CLASS_HEADER = "X-Firsttoken-Class"
 TIMING_HEADER = "X-Firsttoken-Timing"
 CONNECT_TIMEOUT_S = 30.0
+DIGEST_DIGITS = 12
 _DATA = b"data: "
 _DONE = b"[DONE]"
 
@@ -29,6 +32,8 @@ class _Seen:
     last_s: float = 0.0
     longest_gap_s: float = 0.0
     output_tokens: int | None = None
+    cached_tokens: int | None = None
+    text: str = ""
     server_timing: summary.ServerTiming | None = None
     is_done: bool = False
 
@@ -43,7 +48,8 @@ class _Seen:
 class Client:
     """Requests to one server. Times are seconds from `started_at_s`.
 
-    With `wants_timing` the server says what it measured itself; an answer without that is an error.
+    With `wants_timing` the server says what it measured itself; an answer without that is an error. Cached
+    prompts are found only under the same `salt`; it may be changed between requests.
     """
 
     def __init__(
@@ -53,18 +59,25 @@ class Client:
         self._url = url
         self._model = model
         self._wants_timing = wants_timing
+        self.salt = ""
         self.started_at_s = time.perf_counter()
 
     def now_s(self) -> float:
         return time.perf_counter() - self.started_at_s
 
-    async def ask(self, request: workload.Request, start_s: float | None = None) -> summary.Record:
-        """Never raises for what the server does: an error is part of the record."""
+    async def ask(
+        self,
+        request: workload.Request,
+        start_s: float | None = None,
+        on_content: Callable[[float], None] = lambda now_s: None,
+    ) -> summary.Record:
+        """Never raises for what the server does: an error is part of the record. `on_content` is told the
+        time of each piece of text."""
         began_s = self.now_s() if start_s is None else start_s
         seen = _Seen()
         error = ""
         try:
-            await self._stream(request, seen)
+            await self._stream(request, seen, on_content)
             _check(request, seen)
             if self._wants_timing and seen.server_timing is None:
                 raise Failed("the answer had no timing")
@@ -85,22 +98,26 @@ class Client:
             longest_gap_s=seen.longest_gap_s,
             error=error,
             server_timing=seen.server_timing,
+            cached_tokens=seen.cached_tokens,
+            text_digest=hashlib.sha256(seen.text.encode()).hexdigest()[:DIGEST_DIGITS],
         )
 
-    async def _stream(self, request: workload.Request, seen: _Seen) -> None:
+    async def _stream(
+        self, request: workload.Request, seen: _Seen, on_content: Callable[[float], None]
+    ) -> None:
         headers = {CLASS_HEADER: request.request_class} if request.request_class else {}
         if self._wants_timing:
             headers[TIMING_HEADER] = "true"
         async with self._session.post(
-            f"{self._url}/v1/completions", json=body(self._model, request), headers=headers
+            f"{self._url}/v1/completions", json=body(self._model, request, self.salt), headers=headers
         ) as response:
             if response.status != 200:
                 raise Failed(f"HTTP {response.status}: {(await response.text())[:200]}")
             async for line in response.content:
                 if line.startswith(_DATA):
-                    self._take(line[len(_DATA) :].strip(), seen)
+                    self._take(line[len(_DATA) :].strip(), seen, on_content)
 
-    def _take(self, data: bytes, seen: _Seen) -> None:
+    def _take(self, data: bytes, seen: _Seen, on_content: Callable[[float], None]) -> None:
         now_s = self.now_s()
         if data == _DONE:
             seen.is_done = True
@@ -115,15 +132,23 @@ class Client:
             # An answer without any text has its first token when it ends.
             if choice.get("text") or choice.get("finish_reason"):
                 seen.content(now_s)
+                seen.text += choice.get("text") or ""
+                on_content(now_s)
         if usage := chunk.get("usage"):
             seen.output_tokens = int(usage["completion_tokens"])
+            details = usage.get("prompt_tokens_details") or {}
+            seen.cached_tokens = details.get("cached_tokens")
         if timing := chunk.get("timing"):
             seen.server_timing = _timing(timing)
 
 
-def body(model: str, request: workload.Request) -> dict[str, Any]:
-    """Greedy, past the end-of-text token, so that the length is what was asked for."""
-    return {
+def body(model: str, request: workload.Request, salt: str = "") -> dict[str, Any]:
+    """Greedy, past the end-of-text token, so that the length is what was asked for. What only we know is
+    left out where it says nothing."""
+    ours: dict[str, Any] = {"cache_salt": salt} if salt else {}
+    if request.shared_prefix_tokens:
+        ours["shared_prefix_tokens"] = request.shared_prefix_tokens
+    return ours | {
         "model": model,
         "prompt": list(request.prompt_token_ids),
         "max_tokens": request.output_tokens,

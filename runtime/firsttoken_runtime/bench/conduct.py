@@ -1,17 +1,26 @@
 """From an experiment to its files: starts the server, runs the rounds, says what was measured on what."""
 
 import asyncio
-import datetime
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 from rich.console import Console
 
-from firsttoken_runtime.bench import client, experiment, machine, result, rounds, server, show, summary
+from firsttoken_runtime.bench import (
+    beginning,
+    client,
+    ending,
+    experiment,
+    machine,
+    result,
+    rounds,
+    server,
+    show,
+)
 
 T = TypeVar("T")
 
@@ -54,51 +63,49 @@ class Conductor:
         console: Console,
         folder: Path,
         sha256: str,
-        load_before: tuple[float, float, float],
+        began: beginning.Beginning,
     ) -> None:
-        self._wish = wish
-        self._target = target
-        self._http = http
-        self._console = console
-        self._folder = folder
+        self.wish = wish
+        self.target = target
+        self.http = http
+        self.console = console
+        self.folder = folder
         self._sha256 = sha256
-        self._load_before = load_before
+        self._began = began
 
-    async def rounds(
-        self, wanted: experiment.Experiment, repeats: int, time_limit_s: float
-    ) -> list[summary.Round]:
-        with show.progress(self._console, repeats * len(wanted.variants)) as report:
+    async def rounds(self, wanted: experiment.Experiment, repeats: int, time_limit_s: float) -> rounds.Done:
+        with show.progress(self.console, repeats * len(wanted.variants)) as report:
             return await rounds.run(
                 wanted,
-                self._target,
-                self._http,
+                self.target,
+                self.http,
                 repeats=repeats,
                 time_limit_s=time_limit_s,
                 report=report,
             )
 
     async def run(self, wanted: experiment.Experiment) -> result.Result:
-        wish = self._wish
-        state = await server.Ops(self._http, self._target.ops_url).state()
-        started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        done = await self.rounds(wanted, wish.repeats, wish.time_limit_s)
-        context = result.Context(
-            machine=machine.look(),
-            command=machine.command(),
-            started_at=started_at,
-            load_before=self._load_before,
-            load_after=machine.load_average(),
-            model=wish.source.name,
-            model_sha256=self._sha256,
+        state = await self.state()
+        done = await self.rounds(wanted, self.wish.repeats, self.wish.time_limit_s)
+        finished = result.Result(wanted, tuple(done.rounds), self.context(state), done.ended)
+        show.write(finished, self.folder, self.console)
+        return finished
+
+    async def state(self) -> dict[str, Any]:
+        return await server.Ops(self.http, self.target.ops_url).state()
+
+    def context(self, state: Mapping[str, Any], extra: Mapping[str, Any] | None = None) -> result.Context:
+        """`state`: what the server said of itself; read it before the measuring, which may end in any way."""
+        return self._began.context(
+            model=self.wish.source.name,
+            sha256=self._sha256,
             device=state["device"],
             dtype=state["dtype"],
-            server_command=list(self._target.command),
-            seed=wish.seed,
-            repeats=wish.repeats,
+            seed=self.wish.seed,
+            repeats=self.wish.repeats,
+            server_command=self.target.command,
+            extra=extra,
         )
-        finished = result.Result(wanted, tuple(done), context)
-        show.write(finished, self._folder, self._console)
-        return finished
 
 
 async def with_server(
@@ -106,29 +113,25 @@ async def with_server(
     needs: experiment.ServerNeeds,
     wish: Wish,
     use: Callable[[Conductor], Awaitable[T]],
+    *,
+    log_name: str = "server.log",
 ) -> T:
     """Starts the server that all of `use` runs on, and ends it."""
     folder = show.folder(wish.out, name)
-    console = Console(highlight=False)
+    console = show.console()
     # Before the server loads its model, which is work too.
-    load_before = machine.load_average()
+    began = beginning.Beginning.now()
     async with AsyncExitStack() as stack:
-        log = folder / "server.log"
+        log = folder / log_name
         console.print(f"Starting the server (its log: {log})", soft_wrap=True)
         target = await stack.enter_async_context(
-            server.serving(str(wish.source), wish.server_options(needs), folder / "server.log")
+            server.serving(str(wish.source), wish.server_options(needs), log)
         )
         http = await stack.enter_async_context(client.session())
         sha256 = await asyncio.to_thread(machine.digest, wish.source)
-        return await use(Conductor(wish, target, http, console, folder, sha256, load_before))
+        return await use(Conductor(wish, target, http, console, folder, sha256, began))
 
 
-def check(done: Sequence[result.Result]) -> Collection[str]:
+def reasons(done: result.Result) -> list[str]:
     """Why the run does not count: requests that failed, rounds that were cut off. Bars are not among them."""
-    reasons = []
-    for one in done:
-        if failed := result.errors_of(one.rounds):
-            reasons.append(f"{failed} requests failed")
-        if not one.is_complete:
-            reasons.append("the time was up before the load was through")
-    return reasons
+    return ending.reasons(result.errors_of(done.rounds), done.is_complete, done.ended)

@@ -27,6 +27,10 @@ class Variant:
     classes: tuple[ClassSettings, ...] = ()
     default_class: str = ""
     tpot_p95_s: float | None = None
+    lanes: tuple[workload.Lane, ...] = ()
+    """A load of its own; empty: that of the experiment."""
+    against: str = ""
+    """The variant that it is compared with; empty: the first one."""
 
     def settings(self, generation: int) -> HotSettings:
         """The document that puts it in force."""
@@ -54,17 +58,12 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A figure of a variant that the result is held against: alone, or divided by another variant's."""
+class Limit:
+    """What a measured value is held against."""
 
     text: str
-    figure: str
-    """A field of `summary.Figures`."""
-    variant: str
-    against: str = ""
-    group: str | None = None
-    at_most: float | None = None
-    at_least: float | None = None
+    at_most: float | None = field(default=None, kw_only=True)
+    at_least: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         assert (self.at_most is None) != (self.at_least is None), self.text
@@ -77,6 +76,17 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class Bar(Limit):
+    """A limit for a figure of a variant: alone, or divided by another variant's."""
+
+    figure: str
+    """A field of `summary.Figures`."""
+    variant: str
+    against: str = ""
+    group: str | None = None
+
+
+@dataclass(frozen=True)
 class ServerNeeds:
     """Cold settings that the experiment decides; the others are the person's."""
 
@@ -86,6 +96,9 @@ class ServerNeeds:
     max_prefill_batch: int = 8
     max_num_batched_tokens: int | None = None
     block_size_tokens: int = 16
+    host_memory_bytes: int | None = None
+    """Of the host tier; None: the server's own choice."""
+    batch_invariant: bool = False
 
     @property
     def kv_blocks(self) -> int:
@@ -102,7 +115,10 @@ class ServerNeeds:
         }
         if self.max_num_batched_tokens is not None:
             given["--max-num-batched-tokens"] = self.max_num_batched_tokens
-        return [part for option, value in given.items() for part in (option, str(value))]
+        if self.host_memory_bytes is not None:
+            given["--host-memory"] = self.host_memory_bytes
+        pairs = [part for option, value in given.items() for part in (option, str(value))]
+        return [*pairs, *(("--batch-invariant",) if self.batch_invariant else ())]
 
 
 @dataclass(frozen=True)
@@ -117,3 +133,16 @@ class Experiment:
     bars: tuple[Bar, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader must know: shares, scales, flags that are left out."""
+
+    def lanes_of(self, variant: Variant) -> tuple[workload.Lane, ...]:
+        return variant.lanes or self.lanes
+
+    def base_of(self, variant: Variant) -> Variant:
+        """What it is compared with; itself where it is the base."""
+        name = variant.against or self.variants[0].name
+        return next(one for one in self.variants if one.name == name)
+
+    def check_built(self) -> None:
+        """Raises UserError."""
+        for variant in self.variants:
+            variant.check_built()

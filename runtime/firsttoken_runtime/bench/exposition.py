@@ -1,5 +1,7 @@
 """Reads what a server counts from the text of its /metrics. Pure; needs no Prometheus client."""
 
+import re
+
 from firsttoken_api import metrics
 from firsttoken_runtime.bench import summary
 
@@ -8,20 +10,30 @@ LIVE = metrics.ENGINE_KV_LIVE_SLOT_SECONDS.exposed_name
 NEEDED = metrics.ENGINE_KV_NEEDED_SLOT_SECONDS.exposed_name
 ALLOCATED = metrics.ENGINE_KV_ALLOCATED_SLOT_SECONDS.exposed_name
 PREEMPTIONS = metrics.VLLM_PREEMPTIONS.exposed_name
+# In tokens.
+LOOKED_UP = "vllm:prefix_cache_queries_total"
+FOUND = "vllm:prefix_cache_hits_total"
+FOUND_BY_TIER = "firsttoken_engine_prefix_hit_tokens_total"
+ANY_TIER = "all"
+_TIER = re.compile(r'[{,]tier="([^"]*)"')
 
 
 def values(text: str) -> dict[str, float]:
-    """Sample name -> the sum over its label sets. Lines of another form are passed over."""
+    """Sample name -> the sum over its label sets; where they have a tier, also `name/tier` -> the sum over
+    the others. Lines of another form are passed over."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         if not line or line.startswith("#"):
             continue
         name_and_labels, _, value = line.rpartition(" ")
         name = name_and_labels.partition("{")[0]
+        tier = _TIER.search(name_and_labels)
         try:
-            found[name] = found.get(name, 0.0) + float(value)
+            number = float(value)
         except ValueError:
             continue
+        for key in (name, f"{name}/{tier[1]}") if tier else (name,):
+            found[key] = found.get(key, 0.0) + number
     return found
 
 
@@ -34,3 +46,12 @@ def slots(samples: dict[str, float]) -> summary.Slots | None:
 
 def preemptions(samples: dict[str, float]) -> int | None:
     return int(samples[PREEMPTIONS]) if PREEMPTIONS in samples else None
+
+
+def reuse(samples: dict[str, float]) -> summary.Reuse | None:
+    """None: this server does not export it."""
+    if not {LOOKED_UP, FOUND} <= samples.keys():
+        return None
+    prefix = f"{FOUND_BY_TIER}/"
+    found = {key.removeprefix(prefix): value for key, value in samples.items() if key.startswith(prefix)}
+    return summary.Reuse(samples[LOOKED_UP], found or {ANY_TIER: samples[FOUND]})

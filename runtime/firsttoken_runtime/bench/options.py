@@ -1,15 +1,26 @@
-"""The options that the bench's commands share, and what becomes of them. A wrong value is a UserError."""
+"""The options that the bench's commands share, and what becomes of them. A wrong value is a UserError.
 
+Options that go together are fields of a dataclass; `register` makes a command of a function whose first
+parameter is one, so that each list stands in one place.
+"""
+
+import dataclasses
+import inspect
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from firsttoken_api.errors import UserError
+from firsttoken_runtime.bench import ending
 
 if TYPE_CHECKING:
-    from firsttoken_runtime.bench import conduct
+    from firsttoken_runtime.bench import conduct, experiment
+
+BodyT = TypeVar("BodyT", bound=Callable[..., None])
 
 Source = Annotated[str, typer.Argument(help="A folder of safetensors, or a .gguf file.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for result.json, table.md and plot.png.")]
@@ -26,12 +37,118 @@ Minutes = Annotated[
 Requests = Annotated[int, typer.Option(min=1, help="Requests of a round.")]
 Concurrency = Annotated[int, typer.Option(min=1, max=1000, help="Clients that ask at once.")]
 TokenIds = Annotated[str, typer.Option(metavar="LOW:HIGH", help="Token ids that prompts are made of.")]
+TOKEN_IDS = "1000:30000"
 
 ServerCore = Annotated[int, typer.Option(min=0, help="The core of all servers.")]
 ClientCore = Annotated[int, typer.Option(min=0, help="The core of the client.")]
 
 SPARE_CORE = "spare"
 """Default of --threads: one core stays with the client."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """Of a command that measures one server of ours."""
+
+    source: Source
+    repeats: Repeats = 3
+    out: Out = None
+    seed: Seed = 1
+    threads: Threads = SPARE_CORE
+    dtype: DType = "auto"
+    device: Device = "auto"
+    token_ids: TokenIds = TOKEN_IDS
+
+    @property
+    def ids(self) -> range:
+        return token_ids(self.token_ids)
+
+    def wish_within(self, minutes: float) -> "conduct.Wish":
+        from firsttoken_runtime.bench import conduct
+
+        threads = self.threads
+        if threads == SPARE_CORE:
+            threads = str(max(1, len(os.sched_getaffinity(0)) - 1))
+        return conduct.Wish(
+            path_of(self.source),
+            self.out,
+            self.repeats,
+            self.seed,
+            minutes * 60,
+            threads,
+            self.dtype,
+            self.device,
+        )
+
+    def measure_within(self, wanted: "experiment.Experiment", minutes: float) -> None:
+        """From the start of the server to the exit status."""
+        from firsttoken_runtime.bench import conduct
+
+        ending.leave(conduct.reasons(ending.run(conduct.run(wanted, self.wish_within(minutes)))))
+
+
+@dataclass(frozen=True)
+class TimedServer(Server):
+    """The same, with the time that it may take."""
+
+    time_limit: Minutes = 30.0
+
+    def wish(self) -> "conduct.Wish":
+        return self.wish_within(self.time_limit)
+
+    def measure(self, wanted: "experiment.Experiment") -> None:
+        self.measure_within(wanted, self.time_limit)
+
+
+@dataclass(frozen=True)
+class OnCores:
+    """Of a command whose servers have one core and whose client has another."""
+
+    source: Source
+    repeats: Repeats = 3
+    server_core: ServerCore = 0
+    client_core: ClientCore = 1
+    out: Out = None
+    seed: Seed = 1
+    time_limit: Minutes = 30.0
+
+    def path(self) -> Path:
+        """Of the model. Raises UserError for it and for the cores."""
+        check_cores(self.server_core, self.client_core)
+        return path_of(self.source)
+
+
+def register(app: typer.Typer, **defaults: Any) -> Callable[[BodyT], BodyT]:
+    """Makes a command of `body(shared, …)`: the fields of its first parameter's class become options, with
+    `defaults` in place of their own; its other parameters come after the argument and before those."""
+
+    def made(body: BodyT) -> BodyT:
+        first, *own = inspect.signature(body).parameters.values()
+        fields = dataclasses.fields(first.annotation)
+        shared = [
+            inspect.Parameter(
+                one.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(
+                    one.name,
+                    one.default if one.default is not dataclasses.MISSING else inspect.Parameter.empty,
+                ),
+                annotation=one.type,
+            )
+            for one in fields
+        ]
+        assert defaults.keys() <= {one.name for one in fields}, defaults
+
+        def call(**given: Any) -> None:
+            body(first.annotation(**{one.name: given.pop(one.name) for one in fields}), **given)
+
+        named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+        call.__dict__["__signature__"] = inspect.Signature([shared[0], *named, *shared[1:]])
+        call.__name__, call.__doc__ = body.__name__, body.__doc__
+        app.command()(call)
+        return body
+
+    return made
 
 
 def path_of(source: str) -> Path:
@@ -46,23 +163,6 @@ def check_cores(*cores: int) -> None:
     missing = set(cores) - os.sched_getaffinity(0)
     if missing:
         raise UserError(f"core {missing.pop()} is not one that this process may use")
-
-
-def wish(
-    source: str,
-    out: Path | None,
-    repeats: int,
-    seed: int,
-    minutes: float,
-    threads: str,
-    dtype: str,
-    device: str,
-) -> "conduct.Wish":
-    from firsttoken_runtime.bench import conduct
-
-    if threads == SPARE_CORE:
-        threads = str(max(1, len(os.sched_getaffinity(0)) - 1))
-    return conduct.Wish(path_of(source), out, repeats, seed, minutes * 60, threads, dtype, device)
 
 
 def token_ids(text: str) -> range:

@@ -58,6 +58,8 @@ class Sample:
     errors: int = 0
     idle_load: float = 0.0
     """Cores that the other servers used meanwhile."""
+    is_complete: bool = True
+    """False: the time was up before its load was through."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def sample(
         TOGETHER.name: eight.output_tokens_per_s or None,
     }
     values = {name: value for name, value in found.items() if value is not None}
-    return Sample(engine, repeat, values, one.errors + eight.errors, idle_load)
+    is_complete = alone.is_complete and together.is_complete
+    return Sample(engine, repeat, values, one.errors + eight.errors, idle_load, is_complete)
 
 
 def median(samples: Sequence[Sample], engine: Engine, measure: Measure) -> float | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firsttoken_runtime.bench import peers, report
+from firsttoken_runtime.bench import ending, peers, report
 from firsttoken_runtime.bench.result import Context
 
 BUSY = 0.05
@@ -21,10 +21,16 @@ class Comparison:
     bandwidth_gb_s: float
     """Read by one core, in the same run."""
     context: Context
+    ended: str = ""
+    """Why it ended before its last round; else empty."""
 
     @property
     def errors(self) -> int:
         return sum(one.errors for one in self.samples)
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.ended and all(one.is_complete for one in self.samples)
 
 
 def document(done: Comparison) -> dict[str, Any]:
@@ -32,6 +38,8 @@ def document(done: Comparison) -> dict[str, Any]:
     return {
         "version": 1,
         "experiment": "peers",
+        "is_complete": done.is_complete,
+        "ended": done.ended,
         "prompt_tokens": peers.PROMPT_TOKENS,
         "output_tokens": peers.OUTPUT_TOKENS,
         "bandwidth_gb_s": done.bandwidth_gb_s,
@@ -77,6 +85,8 @@ def _warnings(done: Comparison) -> list[str]:
     said = report.load_warnings(done.context)
     if done.errors:
         said.append(f"**{done.errors} requests failed**; they are in no figure.")
+    if not done.is_complete:
+        said += report.ended_warning(done.ended or ending.TIME_UP)
     busiest = max((one.idle_load for one in done.samples), default=0.0)
     if busiest > BUSY:
         said.append(f"**Idle servers used up to {busiest:.2f} cores** while another was measured.")

@@ -1,7 +1,6 @@
 """Starts the servers of the comparison with vLLM and drives one at a time."""
 
 import asyncio
-import datetime
 import os
 import sys
 import time
@@ -15,13 +14,14 @@ from rich.console import Console
 
 from firsttoken_api.errors import UserError
 from firsttoken_runtime.bench import (
+    beginning,
     child,
     client,
+    ending,
     hugging_face,
     machine,
     peers,
     peers_report,
-    result,
     rounds,
     server,
     show,
@@ -50,46 +50,39 @@ class Wish:
 async def run(wish: Wish) -> peers_report.Comparison:
     """Raises UserError where a server or its environment cannot be had."""
     folder = show.folder(wish.out, "peers")
-    console = Console(highlight=False)
-    started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    load_before = machine.load_average()
+    console = show.console()
+    began = beginning.Beginning.now()
     cache = vllm.cache_folder()
     console.print("Hashing the model and looking for vLLM's environment")
     sha256 = await asyncio.to_thread(machine.digest, wish.source)
     python = wish.vllm_python or await vllm.interpreter(cache, folder / "vllm-environment.log")
     model = await asyncio.to_thread(hugging_face.folder, wish.source, cache, sha256)
+    versions = await _versions(python, folder / "vllm-versions.log")
     bandwidth = await _bandwidth(folder / "bandwidth.log", wish.server_core)
     async with AsyncExitStack() as stack:
         targets = await _start(wish, python, model, folder, stack, console)
         http = await stack.enter_async_context(client.session())
         os.sched_setaffinity(0, {wish.client_core})
-        samples = await _measure(wish, targets, http, console)
+        samples: list[peers.Sample] = []
+        measuring = measure(wish, targets, http, console, samples)
+        ended = await ending.until_ended(measuring, wish.time_limit_s)
     done = peers_report.Comparison(
         dtypes=wish.dtypes,
         samples=tuple(samples),
         bandwidth_gb_s=bandwidth,
-        context=result.Context(
-            machine=machine.look(),
-            command=machine.command(),
-            started_at=started_at,
-            load_before=load_before,
-            load_after=machine.load_average(),
+        context=began.context(
             model=wish.source.name,
-            model_sha256=sha256,
+            sha256=sha256,
             device=f"cpu, core {wish.server_core}; client on core {wish.client_core}",
             dtype=", ".join(wish.dtypes),
-            server_command=[],
             seed=wish.seed,
             repeats=wish.repeats,
             extra={str(engine): " ".join(target.command) for engine, target in targets.items()}
-            | {"vLLM's environment": await _versions(python, folder / "vllm-versions.log")},
+            | {"vLLM's environment": versions},
         ),
+        ended=ended,
     )
-    result.write(folder / "result.json", peers_report.document(done))
-    text = peers_report.markdown(done)
-    (folder / "table.md").write_text(text)
-    console.out(text, highlight=False)
-    console.print(f"Written to {folder}: result.json, table.md", soft_wrap=True)
+    show.leave(folder, console, peers_report.document(done), peers_report.markdown(done))
     return done
 
 
@@ -118,12 +111,15 @@ async def _start(
     return targets
 
 
-async def _measure(
+async def measure(
     wish: Wish,
     targets: dict[peers.Engine, server.Target],
     http: aiohttp.ClientSession,
     console: Console,
-) -> list[peers.Sample]:
+    samples: list[peers.Sample],
+) -> None:
+    """One engine after the other, every repeat in the opposite order; what an engine gave is appended to
+    `samples` when its turn is over."""
     clients = {
         engine: client.Client(http, target.url, await client.model_name(http, target.url))
         for engine, target in targets.items()
@@ -131,7 +127,6 @@ async def _measure(
     names = {str(engine): engine for engine in targets}
     plan = list(rounds.order(list(names), wish.repeats))
     deadline_s = time.monotonic() + wish.time_limit_s
-    samples = []
     warm, _ = peers.lanes(wish.seed, -1, 2)
     for engine in targets:
         await rounds.drive(clients[engine], warm, deadline_s, 1)
@@ -149,7 +144,6 @@ async def _measure(
             report(rounds.Progress(name, repeat, 2, 2))
             idle_load = (_used_s(others) - used_s) / (time.monotonic() - began_s)
             samples.append(peers.sample(engine, repeat, alone, together, idle_load))
-    return samples
 
 
 def _used_s(targets: Sequence[server.Target]) -> float:

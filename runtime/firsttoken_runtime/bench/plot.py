@@ -1,6 +1,8 @@
-"""The picture beside the table: TTFT, TPOT, throughput and KV memory use of each variant."""
+"""The picture beside the table: TTFT, TPOT, throughput and KV memory use of each variant; and values with
+their spread beside a limit, for runs of another shape."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -10,7 +12,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from firsttoken_runtime.bench import summary
-from firsttoken_runtime.bench.result import Result
+from firsttoken_runtime.bench.result import Context, Result
 
 COLORS = ("#9ecae1", "#4292c6", "#08519c")
 LATER = "#08519c"
@@ -86,13 +88,46 @@ def _label(value: float | None) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
+@dataclass(frozen=True)
+class Span:
+    """One value, and those of single repeats."""
+
+    name: str
+    value: float
+    lowest: float | None = None
+    highest: float | None = None
+
+
+def spans(path: Path, found: Sequence[Span], title: str, unit: str, limit: float | None = None) -> None:
+    """One row for each; a dashed line at the limit. Writes a PNG or SVG, by the name of the file."""
+    figure, axes = pyplot.subplots(figsize=(9, 1.6 + 0.34 * max(1, len(found))))
+    for place, one in enumerate(reversed(found)):
+        is_over = limit is not None and one.value > limit
+        if one.lowest is not None and one.highest is not None:
+            axes.plot([one.lowest, one.highest], [place, place], color=COLORS[0], linewidth=5)
+        axes.plot([one.value], [place], "o", color="#cb181d" if is_over else LATER)
+        axes.annotate(_label(one.value), (one.value, place), (6, 5), textcoords="offset points", fontsize=7)
+    axes.set_yticks(range(len(found)), [one.name for one in reversed(found)], fontsize=8)
+    if limit is not None:
+        axes.axvline(limit, color="#cb181d", linestyle="--", linewidth=1)
+    axes.set_xlabel(unit, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.12, y=0.12)
+    figure.suptitle(title, fontsize=10)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def under(context: Context) -> str:
+    """The second line of a title: what it was measured on."""
+    return f"{context.model}, {context.dtype}, {context.machine.processor}, repeats: {context.repeats}"
+
+
 def _under(result: Result) -> str:
-    context = result.context
     errors = sum(summary.figures(result.of(one.name)).errors for one in result.experiment.variants)
     failed = f", {errors} requests failed" if errors else ""
-    return (
-        f"{context.model}, {context.dtype}, {context.machine.processor}, repeats: {context.repeats}{failed}"
-    )
+    return f"{under(result.context)}{failed}"
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from firsttoken_runtime.bench import bars, reference, summary
+from firsttoken_runtime.bench import bars, ending, reference, summary
 from firsttoken_runtime.bench.result import Context, Result
 
 UNKNOWN = "–"
@@ -13,8 +13,9 @@ KV_HEAD = ("KV memory use", "internal waste", "preemptions")
 
 
 def markdown(result: Result) -> str:
-    parts = [f"# {result.experiment.title}", "", *_warnings(result), _figures(result)]
+    parts = [f"# {result.experiment.title}", "", *warnings(result), _figures(result)]
     parts += _change(result)
+    parts += _reuse(result)
     if result.experiment.name == "table":
         parts += ["", "## Beside the reference figures", "", _beside_reference(result)]
     if result.experiment.bars:
@@ -26,15 +27,20 @@ def markdown(result: Result) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _warnings(result: Result) -> list[str]:
+def warnings(result: Result) -> list[str]:
     said = load_warnings(result.context)
-    if not result.is_complete:
-        cut = sorted({one.variant for one in result.rounds if not one.is_complete})
-        said.append(f"**Not complete**: the time was up before the load was through in {', '.join(cut)}.")
+    if cut := sorted({one.variant for one in result.rounds if not one.is_complete}):
+        said.append(f"**Not complete**: {ending.TIME_UP} in {', '.join(cut)}.")
+    said += ended_warning(result.ended)
     late_s = max((one.send_delay_s for one in result.rounds), default=0.0)
     if late_s > 0.1:
         said.append(f"**The client was late**: up to {late_s * 1e3:.0f} ms after a request was due.")
     return [*said, ""] if said else []
+
+
+def ended_warning(ended: str) -> list[str]:
+    """A line where the whole run ended early."""
+    return [f"**Not complete**: {ended}."] if ended else []
 
 
 def load_warnings(context: Context) -> list[str]:
@@ -80,14 +86,15 @@ def _kv(one: summary.Figures) -> tuple[str, str, str]:
 
 
 def _change(result: Result) -> list[str]:
-    """Each variant against the first one."""
-    base, *others = result.experiment.variants
-    if not others:
+    """Each variant against its base, which is the first one unless it names another."""
+    pairs_of = [(one, result.experiment.base_of(one)) for one in result.experiment.variants]
+    changed = [(variant, base) for variant, base in pairs_of if variant is not base]
+    if not changed:
         return []
-    start = summary.figures(result.of(base.name))
+    bases = list(dict.fromkeys(base.name for _, base in changed))
     rows = []
-    for variant in others:
-        now = summary.figures(result.of(variant.name))
+    for variant, base in changed:
+        start, now = (summary.figures(result.of(one.name)) for one in (base, variant))
         pairs = (
             (now.ttft_p50_s, start.ttft_p50_s),
             (now.ttft_p90_s, start.ttft_p90_s),
@@ -96,9 +103,38 @@ def _change(result: Result) -> list[str]:
             (now.requests_per_s, start.requests_per_s),
             (now.output_tokens_per_s, start.output_tokens_per_s),
         )
-        rows.append((variant.name, *(change(*pair) for pair in pairs)))
+        name = variant.name if len(bases) == 1 else f"{variant.name} : {base.name}"
+        rows.append((name, *(change(*pair) for pair in pairs)))
     head = ("variant", "TTFT P50", "TTFT P90", "TTFT P99", "TPOT P95", "req/s", "output tok/s")
-    return ["", f"## Change against {base.name}", "", table(head, rows)]
+    title = f"Change against {bases[0]}" if len(bases) == 1 else "Changes"
+    return ["", f"## {title}", "", table(head, rows)]
+
+
+def _reuse(result: Result) -> list[str]:
+    """A section where a variant found anything in the cache, or could have."""
+    if not any(one.reuse and one.reuse.looked_up for one in result.rounds):
+        return []
+    rows = []
+    for variant in result.experiment.variants:
+        rounds = result.of(variant.name)
+        everything = summary.figures(rounds)
+        counted = [one.reuse for one in rounds if one.reuse]
+        tiers = dict.fromkeys(tier for one in counted for tier in one.found)
+        found = ", ".join(f"{tier} {sum(one.found.get(tier, 0) for one in counted):.0f}" for tier in tiers)
+        rows.append(
+            (
+                variant.name,
+                f"{sum(one.prompt_tokens for round_ in rounds for one in round_.records)}",
+                found or UNKNOWN,
+                UNKNOWN if everything.computed_tokens is None else f"{everything.computed_tokens:.0f}",
+                f"{everything.prompt_tokens_per_s:.0f}",
+            )
+        )
+    head = (
+        *("variant", "prompt tokens, all rounds", "found by tier (counter)"),
+        *("computed of a prompt, mean (usage)", "prompt tok/s"),
+    )
+    return ["", "## Found in the cache", "", table(head, rows)]
 
 
 def _beside_reference(result: Result) -> str:

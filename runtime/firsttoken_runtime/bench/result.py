@@ -38,6 +38,8 @@ class Result:
     experiment: experiment.Experiment
     rounds: tuple[summary.Round, ...]
     context: Context
+    ended: str = ""
+    """Why it ended before its last round; else empty."""
 
     @property
     def verdicts(self) -> list[bars.Verdict]:
@@ -45,7 +47,7 @@ class Result:
 
     @property
     def is_complete(self) -> bool:
-        return all(one.is_complete for one in self.rounds)
+        return not self.ended and all(one.is_complete for one in self.rounds)
 
     def of(self, variant: str) -> list[summary.Round]:
         return [one for one in self.rounds if one.variant == variant]
@@ -60,11 +62,12 @@ def document(result: Result) -> dict[str, Any]:
         "title": wanted.title,
         "notes": list(wanted.notes),
         "is_complete": result.is_complete,
+        "ended": result.ended,
         "context": dataclasses.asdict(result.context),
         "server": dataclasses.asdict(wanted.server),
         "lanes": [_lane(lane) for lane in wanted.lanes],
         "variants": [_variant(result, variant) for variant in wanted.variants],
-        "bars": [_verdict(verdict) for verdict in result.verdicts],
+        "bars": [bars.document(verdict) for verdict in result.verdicts],
         "reference": [dataclasses.asdict(step) for step in reference.STEPS] if wanted.name == "table" else [],
         "rounds": [dataclasses.asdict(one) for one in result.rounds],
     }
@@ -80,6 +83,7 @@ def _variant(result: Result, variant: experiment.Variant) -> dict[str, Any]:
         "name": variant.name,
         "settings": variant.settings(1).model_dump(mode="json", exclude={"generation"}),
         "figures": dataclasses.asdict(summary.figures(rounds)),
+        "lanes": [_lane(lane) for lane in variant.lanes],
         "groups": {
             group: dataclasses.asdict(summary.figures(rounds, group)) for group in summary.groups(rounds)
         },
@@ -96,15 +100,6 @@ def _lane(lane: workload.Lane) -> dict[str, Any]:
         "is_open_loop": bool(lane.requests) and lane.requests[0].arrival_s is not None,
         "prompt_tokens": prompt_tokens,
         "output_tokens": output_tokens,
-    }
-
-
-def _verdict(verdict: bars.Verdict) -> dict[str, Any]:
-    return dataclasses.asdict(verdict.bar) | {
-        "value": verdict.value,
-        "lowest": verdict.lowest,
-        "highest": verdict.highest,
-        "is_reached": verdict.is_reached,
     }
 
 

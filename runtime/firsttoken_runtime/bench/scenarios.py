@@ -1,14 +1,16 @@
-"""The experiments with two or three variants, one per technique. Pure.
+"""The experiments of scheduling with two or three variants, one per technique. Pure.
 
 Each changes one thing between its variants and keeps the requests, their order and the server. Shares are
 exact and the order is shuffled by the seed.
 """
 
 import random
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from firsttoken_api.hot_settings import ClassSettings
 from firsttoken_runtime.bench import experiment, lengths, workload
+from firsttoken_runtime.bench.workload import SAFE_TOKEN_IDS
 
 PLAIN = ("paged-kv", "continuous-batching")
 CHUNKED = (*PLAIN, "chunked-prefill")
@@ -18,41 +20,52 @@ CLASSES = (
 )
 
 
-def _shuffled(generator: random.Random, requests: list[workload.Request]) -> list[workload.Request]:
+@dataclass(frozen=True)
+class Kind:
+    """Requests of one group in a mixed load."""
+
+    group: str
+    count: int
+    prompts: lengths.Lengths
+    outputs: lengths.Lengths | None
+    """None: they name no limit."""
+    request_class: str = ""
+
+
+def mixed(
+    kinds: Sequence[Kind], generator: random.Random, concurrency: int, token_ids: range
+) -> workload.Lane:
+    """All of them in one closed loop, in shuffled order."""
+    requests = []
+    for kind in kinds:
+        shapes = [
+            (kind.prompts.draw(generator), kind.outputs.draw(generator) if kind.outputs else None)
+            for _ in range(kind.count)
+        ]
+        requests += workload.requests(
+            generator, shapes, group=kind.group, request_class=kind.request_class, token_ids=token_ids
+        )
     generator.shuffle(requests)
-    return requests
+    return workload.closed(requests, concurrency)
 
 
-def _draw(
-    generator: random.Random, count: int, prompts: lengths.Lengths, outputs: lengths.Lengths
-) -> list[tuple[int, int | None]]:
-    return [(prompts.draw(generator), outputs.draw(generator)) for _ in range(count)]
-
-
-def priority(seed: int, count: int = 512, concurrency: int = 256) -> experiment.Experiment:
+def priority(
+    seed: int, count: int = 512, concurrency: int = 256, token_ids: range = SAFE_TOKEN_IDS
+) -> experiment.Experiment:
     """10 % interactive among batch requests of the same lengths. Headers and classes are there in both
     variants; only the flag differs."""
-    generator = random.Random(seed)
     prompts, outputs = lengths.Uniform(16, 48), lengths.Uniform(8, 24)
     interactive = max(1, count // 10)
-    requests = [
-        *workload.requests(
-            generator,
-            _draw(generator, interactive, prompts, outputs),
-            group="interactive",
-            request_class="interactive",
-        ),
-        *workload.requests(generator, _draw(generator, count - interactive, prompts, outputs), group="batch"),
-    ]
-
-    def variant(name: str, flags_on: tuple[str, ...]) -> experiment.Variant:
-        return experiment.Variant(name, flags_on, classes=CLASSES, default_class="batch")
-
+    kinds = (
+        Kind("interactive", interactive, prompts, outputs, "interactive"),
+        Kind("batch", count - interactive, prompts, outputs),
+    )
+    of_classes = experiment.Variant("off", CHUNKED, classes=CLASSES, default_class="batch")
     return experiment.Experiment(
         name="priority",
         title=f"Priority: {concurrency} at once, 10 % interactive",
-        variants=(variant("off", CHUNKED), variant("priority", (*CHUNKED, "priority"))),
-        lanes=(workload.closed(_shuffled(generator, requests), concurrency),),
+        variants=(of_classes, replace(of_classes, name="priority", flags_on=(*CHUNKED, "priority"))),
+        lanes=(mixed(kinds, random.Random(seed), concurrency, token_ids),),
         server=experiment.ServerNeeds(max_model_len=256, kv_tokens=64 * 96, max_num_seqs=32),
         bars=(
             experiment.Bar(
@@ -71,20 +84,19 @@ def priority(seed: int, count: int = 512, concurrency: int = 256) -> experiment.
 
 
 def chunked(
-    seed: int, count: int = 100, concurrency: int = 8, chunk_tokens: int = 256
+    seed: int,
+    count: int = 100,
+    concurrency: int = 8,
+    chunk_tokens: int = 256,
+    token_ids: range = SAFE_TOKEN_IDS,
 ) -> experiment.Experiment:
     """20 % long prompts; what matters is how long the short ones wait behind them."""
-    generator = random.Random(seed)
     long = max(1, count // 5)
     outputs = lengths.Uniform(8, 32)
-    requests = [
-        *workload.requests(
-            generator, _draw(generator, long, lengths.Uniform(700, 900), outputs), group="long"
-        ),
-        *workload.requests(
-            generator, _draw(generator, count - long, lengths.Uniform(16, 64), outputs), group="short"
-        ),
-    ]
+    kinds = (
+        Kind("long", long, lengths.Uniform(700, 900), outputs),
+        Kind("short", count - long, lengths.Uniform(16, 64), outputs),
+    )
     params = {"chunked-prefill": {"chunkTokens": str(chunk_tokens)}}
     return experiment.Experiment(
         name="chunked",
@@ -93,7 +105,7 @@ def chunked(
             experiment.Variant("whole", PLAIN),
             experiment.Variant("chunked", CHUNKED, params=params),
         ),
-        lanes=(workload.closed(_shuffled(generator, requests), concurrency),),
+        lanes=(mixed(kinds, random.Random(seed), concurrency, token_ids),),
         server=experiment.ServerNeeds(max_model_len=1024, kv_tokens=16 * 1024),
         bars=(
             experiment.Bar(
@@ -115,40 +127,35 @@ UNLIMITED_SHARE = 0.04
 LIMIT_TOKENS = 64
 
 
-def length(seed: int, count: int = 200, concurrency: int = 48) -> experiment.Experiment:
+def length(
+    seed: int, count: int = 200, concurrency: int = 48, token_ids: range = SAFE_TOKEN_IDS
+) -> experiment.Experiment:
     """A mixed load with more clients than the engine runs: short answers, longer ones, and a few requests
     that state no limit. Those fill the context, unless length control gives them their class's."""
-    generator = random.Random(seed)
     prompts = lengths.Uniform(16, 48)
     unlimited = max(1, round(count * UNLIMITED_SHARE))
     longer = round(count * 0.16)
     short = count - unlimited - longer
-    open_ended: list[tuple[int, int | None]] = [(prompts.draw(generator), None) for _ in range(unlimited)]
-    requests = [
-        *workload.requests(generator, open_ended, group="no limit"),
-        *workload.requests(
-            generator, _draw(generator, longer, prompts, lengths.Uniform(48, 96)), group="longer"
-        ),
-        *workload.requests(
-            generator, _draw(generator, short, prompts, lengths.Uniform(4, 16)), group="short"
-        ),
-    ]
+    kinds = (
+        Kind("no limit", unlimited, prompts, None),
+        Kind("longer", longer, prompts, lengths.Uniform(48, 96)),
+        Kind("short", short, prompts, lengths.Uniform(4, 16)),
+    )
     limited = ClassSettings(name="mixed", ttft_p99_s=experiment.NEVER_S, max_tokens=LIMIT_TOKENS)
     free = limited.model_copy(update={"max_tokens": None})
+    off = experiment.Variant("off", CHUNKED, classes=(free,), default_class="mixed")
+    ordered = (*CHUNKED, "priority")
     return experiment.Experiment(
         name="length",
         title=f"Short answers first and length limits: mixed load, {concurrency} at once",
         variants=(
-            experiment.Variant("off", CHUNKED, classes=(free,), default_class="mixed"),
-            experiment.Variant("short first", (*CHUNKED, "priority"), classes=(free,), default_class="mixed"),
-            experiment.Variant(
-                "short first, limits",
-                (*CHUNKED, "priority", "length-control"),
-                classes=(limited,),
-                default_class="mixed",
+            off,
+            replace(off, name="short first", flags_on=ordered),
+            replace(
+                off, name="short first, limits", flags_on=(*ordered, "length-control"), classes=(limited,)
             ),
         ),
-        lanes=(workload.closed(_shuffled(generator, requests), concurrency),),
+        lanes=(mixed(kinds, random.Random(seed), concurrency, token_ids),),
         server=experiment.ServerNeeds(max_model_len=256, kv_tokens=8 * 256, max_num_seqs=8),
         bars=(
             experiment.Bar(
@@ -172,17 +179,15 @@ OBJECTIVE_FACTOR = 1.5
 CALIBRATION_TOKENS = 64
 
 
-def tpot(seed: int, count: int = 24, objective_s: float | None = None) -> experiment.Experiment:
+def tpot(
+    seed: int, count: int = 24, objective_s: float | None = None, token_ids: range = SAFE_TOKEN_IDS
+) -> experiment.Experiment:
     """Steady decodes while long prompts pour in. Without an objective yet (None) only the decodes run:
     what they need undisturbed is what the objective is made from."""
     generator = random.Random(seed)
-    decodes = workload.requests(
-        generator, _draw(generator, count, lengths.Uniform(16, 32), lengths.Uniform(192, 224)), group="decode"
-    )
-    pouring = workload.requests(
-        generator, _draw(generator, 64, lengths.Uniform(384, 640), lengths.Uniform(1, 2)), group="prompts"
-    )
-    steady = workload.closed(decodes, 4)
+    decode = Kind("decode", count, lengths.Uniform(16, 32), lengths.Uniform(192, 224))
+    pouring = Kind("prompts", 64, lengths.Uniform(384, 640), lengths.Uniform(1, 2))
+    steady = mixed([decode], generator, 4, token_ids)
     server = experiment.ServerNeeds(max_model_len=1024, kv_tokens=16 * 1024)
     if objective_s is None:
         alone = tuple(replace(one, output_tokens=CALIBRATION_TOKENS) for one in steady.requests[:4])
@@ -200,7 +205,7 @@ def tpot(seed: int, count: int = 24, objective_s: float | None = None) -> experi
             experiment.Variant("no objective", CHUNKED),
             experiment.Variant("objective", CHUNKED, tpot_p95_s=objective_s),
         ),
-        lanes=(steady, workload.Lane(tuple(pouring), 3, is_background=True)),
+        lanes=(steady, replace(mixed([pouring], generator, 3, token_ids), is_background=True)),
         server=server,
         bars=(
             experiment.Bar(

@@ -1,9 +1,10 @@
 """A progress bar while rounds run, and the files that a result leaves."""
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -38,6 +39,10 @@ def progress(console: Console, total_rounds: int) -> Iterator[rounds.Report]:
         bar.update(overall, completed=total_rounds)
 
 
+def console() -> Console:
+    return Console(highlight=False)
+
+
 def folder(wanted: Path | None, name: str) -> Path:
     """Where the files go; by default a new folder named by the time. Raises UserError."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -50,13 +55,27 @@ def folder(wanted: Path | None, name: str) -> Path:
 
 
 def write(done: result.Result, path: Path, console: Console) -> None:
-    """result.json, table.md and plot.png; the table is printed too."""
-    result.write(path / "result.json", result.document(done))
-    text = report.markdown(done)
+    """The files of an experiment."""
+    document, text = result.document(done), report.markdown(done)
+    leave(path, console, document, text, lambda file: plot.draw(done, file))
+
+
+def leave(
+    path: Path,
+    console: Console,
+    document: dict[str, Any],
+    text: str,
+    draw: Callable[[Path], None] | None = None,
+) -> None:
+    """result.json, table.md and, where there is something to draw, plot.png; the table is printed too."""
+    result.write(path / "result.json", document)
     (path / "table.md").write_text(text)
-    plot.draw(done, path / "plot.png")
+    names = ["result.json", "table.md"]
+    if draw is not None:
+        draw(path / "plot.png")
+        names.append("plot.png")
     if console.is_terminal:
         console.print(Markdown(text))
     else:
         console.out(text, highlight=False)
-    console.print(f"Written to {path}: result.json, table.md, plot.png", soft_wrap=True)
+    console.print(f"Written to {path}: {', '.join(names)}", soft_wrap=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firsttoken_runtime.bench import report, stages
+from firsttoken_runtime.bench import ending, report, stages
 from firsttoken_runtime.bench.result import Context, errors_of
 
 TITLE = "Where the time to the first token goes"
@@ -17,6 +17,8 @@ class Measured:
 
     samples: tuple[stages.Sample, ...]
     context: Context
+    ended: str = ""
+    """Why it ended before its last round; else empty."""
 
     @property
     def errors(self) -> int:
@@ -24,7 +26,7 @@ class Measured:
 
     @property
     def is_complete(self) -> bool:
-        return all(one.round.is_complete for one in self.samples)
+        return not self.ended and all(one.round.is_complete for one in self.samples)
 
     def figures(self) -> dict[str, stages.Figures]:
         """Of the loads that have any."""
@@ -75,7 +77,7 @@ def _warnings(done: Measured) -> list[str]:
     if done.errors:
         said.append(f"**{done.errors} requests failed**; they are in no figure.")
     if not done.is_complete:
-        said.append("**Not complete**: the time was up before the load was through.")
+        said += report.ended_warning(done.ended or ending.TIME_UP)
     for whose, loads in (
         ("client", [one.client_core_load for one in done.samples]),
         ("server", [one.server_core_load for one in done.samples]),

@@ -1,7 +1,6 @@
 """Starts the one server of `bench stages` on its core, asks from another, writes what came of it."""
 
 import asyncio
-import datetime
 import os
 import time
 from contextlib import AsyncExitStack
@@ -9,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
-from rich.console import Console
 
 from firsttoken_api.errors import UserError
 from firsttoken_runtime.bench import (
+    beginning,
     child,
     client,
+    ending,
     experiment,
     machine,
-    result,
     rounds,
     server,
     show,
@@ -48,11 +47,9 @@ class Wish:
 async def run(wish: Wish) -> stages_report.Measured:
     """Raises UserError where the server does not start. Leaves this process on the client's core."""
     folder = show.folder(wish.out, "stages")
-    console = Console(highlight=False)
-    started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    load_before = machine.load_average()
+    console = show.console()
+    began = beginning.Beginning.now()
     sha256 = await asyncio.to_thread(machine.digest, wish.source)
-    here = machine.look()  # before this process is held to one core
     async with AsyncExitStack() as stack:
         log = folder / "server.log"
         console.print(f"Starting the server (its log: {log})", soft_wrap=True)
@@ -64,33 +61,36 @@ async def run(wish: Wish) -> stages_report.Measured:
         os.sched_setaffinity(0, {wish.client_core})
         state = await server.Ops(http, target.ops_url).state()
         with show.progress(console, wish.repeats * len(stages.LOADS)) as report:
-            samples = await measure(wish, target, http, report)
+            samples: list[stages.Sample] = []
+            ended = await ending.until_ended(measure(wish, target, http, report, samples))
     done = stages_report.Measured(
         samples=tuple(samples),
-        context=result.Context(
-            machine=here,
-            command=machine.command(),
-            started_at=started_at,
-            load_before=load_before,
-            load_after=machine.load_average(),
+        context=began.context(
             model=wish.source.name,
-            model_sha256=sha256,
+            sha256=sha256,
             device=f"{state['device']}, core {wish.server_core}; client on core {wish.client_core}",
             dtype=state["dtype"],
-            server_command=list(target.command),
+            server_command=target.command,
             seed=wish.seed,
             repeats=wish.repeats,
             extra={"flags": ", ".join(state["flags"]["enabled"]) or "none"},
         ),
+        ended=ended,
     )
-    _write(done, folder, console)
+    document, text = stages_report.document(done), stages_report.markdown(done)
+    show.leave(folder, console, document, text, lambda file: stages_plot.draw(done, file))
     return done
 
 
 async def measure(
-    wish: Wish, target: server.Target, http: aiohttp.ClientSession, report: rounds.Report
-) -> list[stages.Sample]:
-    """The loads in turn, every repeat in the opposite order. Raises UserError if a first request fails."""
+    wish: Wish,
+    target: server.Target,
+    http: aiohttp.ClientSession,
+    report: rounds.Report,
+    samples: list[stages.Sample],
+) -> None:
+    """The loads in turn, every repeat in the opposite order; each round is appended to `samples` when it is
+    over. Raises UserError if a first request fails."""
     ops = server.Ops(http, target.ops_url)
     asking = client.Client(http, target.url, await client.model_name(http, target.url), wants_timing=True)
     deadline_s = time.monotonic() + wish.time_limit_s
@@ -101,7 +101,6 @@ async def measure(
         for record in warm.records:
             if record.error:
                 raise UserError(f"a first request failed: {record.error}")
-    samples = []
     for index, (repeat, load) in enumerate(plan):
         await ops.until_idle(rounds.IDLE_LIMIT_S)
         done = 0
@@ -118,7 +117,6 @@ async def measure(
             asking, lane, deadline_s, len(plan) - index, variant=load, repeat=repeat, on_done=count
         )
         samples.append(stages.Sample(made, *_Use.now(wish, target).since(before)))
-    return samples
 
 
 @dataclass(frozen=True)
@@ -145,12 +143,3 @@ class _Use:
             max(0.0, self.client_core_s - before.client_core_s) / elapsed_s,
             max(0.0, self.server_core_s - before.server_core_s) / elapsed_s,
         )
-
-
-def _write(done: stages_report.Measured, folder: Path, console: Console) -> None:
-    result.write(folder / "result.json", stages_report.document(done))
-    text = stages_report.markdown(done)
-    (folder / "table.md").write_text(text)
-    stages_plot.draw(done, folder / "plot.png")
-    console.out(text, highlight=False)
-    console.print(f"Written to {folder}: result.json, table.md, plot.png", soft_wrap=True)

@@ -36,6 +36,10 @@ class Record:
     error: str = ""
     server_timing: ServerTiming | None = None
     """Where it was asked for."""
+    cached_tokens: int | None = None
+    """Of the prompt, as its usage says; None: it says nothing."""
+    text_digest: str = ""
+    """Tells whether two answers are the same."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,30 @@ class Slots:
 
 
 @dataclass(frozen=True)
+class Reuse:
+    """What the server counted of its prefix cache, in tokens."""
+
+    looked_up: float
+    found: Mapping[str, float]
+    """By tier."""
+
+    @property
+    def total(self) -> float:
+        return sum(self.found.values())
+
+    def __add__(self, other: "Reuse") -> "Reuse":
+        return self._combined(other, 1)
+
+    def __sub__(self, other: "Reuse") -> "Reuse":
+        return self._combined(other, -1)
+
+    def _combined(self, other: "Reuse", sign: int) -> "Reuse":
+        tiers = dict.fromkeys((*self.found, *other.found))
+        found = {tier: self.found.get(tier, 0.0) + sign * other.found.get(tier, 0.0) for tier in tiers}
+        return Reuse(self.looked_up + sign * other.looked_up, found)
+
+
+@dataclass(frozen=True)
 class Round:
     """One variant under the whole load, once."""
 
@@ -68,6 +96,8 @@ class Round:
     """False: the time was up before the load was through."""
     send_delay_s: float = 0.0
     """Open loop: most that a request was sent after it was due."""
+    reuse: Reuse | None = None
+    """None: the server does not export it."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +118,14 @@ class Figures:
     kv_use: float | None
     kv_waste: float | None
     preemptions: int | None
+    least_cached_tokens: int | None
+    """Of any request, as its usage says."""
+    counted_cached_tokens: float | None
+    """Found by the server in all rounds, for each of these requests."""
+    computed_tokens: float | None
+    """Prompt tokens that were not found in the cache, mean of a request, as usages say."""
+    prompt_tokens_per_s: float
+    """Of answered requests, whether computed or found."""
 
 
 def percentile(values: Iterable[float], percent: float) -> float | None:
@@ -108,6 +146,9 @@ def figures(rounds: Sequence[Round], group: str | None = None) -> Figures:
     ttfts = [one.ttft_s for one in good if one.ttft_s is not None]
     tpots = [one.tpot_s for one in good if one.tpot_s is not None]
     slots = _sum_slots(rounds)
+    reuse = _sum_reuse(rounds)
+    cached = [one.cached_tokens for one in good if one.cached_tokens is not None]
+    prompt_tokens = sum(one.prompt_tokens for one in good)
     counted = [round_.preemptions for round_ in rounds if round_.preemptions is not None]
     return Figures(
         requests=len(chosen),
@@ -124,7 +165,22 @@ def figures(rounds: Sequence[Round], group: str | None = None) -> Figures:
         kv_use=slots.live / slots.allocated if slots and slots.allocated else None,
         kv_waste=1 - slots.needed / slots.allocated if slots and slots.allocated else None,
         preemptions=sum(counted) if len(counted) == len(rounds) else None,
+        least_cached_tokens=min(cached, default=None),
+        counted_cached_tokens=reuse.total / len(good) if reuse is not None and good else None,
+        computed_tokens=(
+            (prompt_tokens - sum(cached)) / len(good) if good and len(cached) == len(good) else None
+        ),
+        prompt_tokens_per_s=prompt_tokens / duration_s if duration_s else 0.0,
     )
+
+
+def _sum_reuse(rounds: Sequence[Round]) -> Reuse | None:
+    total = Reuse(0.0, {})
+    for round_ in rounds:
+        if round_.reuse is None:
+            return None
+        total += round_.reuse
+    return total
 
 
 def _sum_slots(rounds: Sequence[Round]) -> Slots | None:

@@ -1,12 +1,12 @@
 """The requests of a load, made from a seed: the same seed is the same requests, token for token. Pure.
 
-Prompts are random token ids, so that lengths are exact and no two prompts share a prefix. A lane is a
-list of requests and how they are sent; lanes of one load run side by side.
+Prompts are random token ids, so that lengths are exact and no two prompts share a prefix (`sharing` makes
+those that do). A lane is a list of requests and how they are sent; lanes of one load run side by side.
 """
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SAFE_TOKEN_IDS = range(1000, 30_000)
 """Inside the vocabulary of every model of these sizes, and clear of special tokens."""
@@ -25,6 +25,8 @@ class Request:
     """Sent as X-Firsttoken-Class where it is not empty."""
     arrival_s: float | None = None
     """Open loop: when it is sent, from the start of the load. None: closed loop, when a client is free."""
+    shared_prefix_tokens: int = 0
+    """So many leading tokens are declared as shared; 0 says nothing of it."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,7 @@ def opened(requests: Sequence[Request], arrivals_s: Sequence[float]) -> Lane:
     """The same requests at given times."""
     assert len(requests) == len(arrivals_s)
     timed = [
-        Request(one.prompt_token_ids, one.output_tokens, one.group, one.request_class, arrival_s)
-        for one, arrival_s in zip(requests, sorted(arrivals_s), strict=True)
+        replace(one, arrival_s=arrival_s) for one, arrival_s in zip(requests, sorted(arrivals_s), strict=True)
     ]
     return Lane(tuple(timed), len(timed))
 

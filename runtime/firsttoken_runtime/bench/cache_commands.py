@@ -1,0 +1,70 @@
+"""`firsttoken bench …`: the options of the KV cache's commands; the work is elsewhere."""
+
+from typing import Annotated
+
+import typer
+
+from firsttoken_runtime.bench import ending, options
+
+cache = typer.Typer()
+
+
+def add_to(app: typer.Typer) -> None:
+    app.registered_commands += cache.registered_commands
+
+
+@options.register(cache)
+def prefix(
+    shared: options.TimedServer,
+    requests: Annotated[int, typer.Option(min=2, help="Prompts after the first, of the client alone.")] = 8,
+    mixed_requests: Annotated[int, typer.Option(min=8, help="Requests of the mixed load.")] = 30,
+    concurrency: Annotated[int, typer.Option(min=2, max=1000, help="Clients of the mixed load.")] = 8,
+) -> None:
+    """A shared system prompt of 1,200 tokens, and a mixed load: with the prefix cache, and without."""
+    from firsttoken_runtime.bench import reuse
+
+    shared.measure(reuse.prefix(shared.seed, requests, mixed_requests, concurrency, shared.ids))
+
+
+@options.register(cache)
+def affinity(
+    shared: options.TimedServer,
+    prefixes: Annotated[int, typer.Option(min=2, help="Shared prefixes that alternate.")] = 6,
+    requests: Annotated[int, typer.Option(min=1, help="Requests of each prefix.")] = 8,
+    max_wait: Annotated[str, typer.Option(help="The flag's maxWait, such as 20ms.")] = "1s",
+) -> None:
+    """More shared prefixes than the pool can keep: with prefix affinity, and without."""
+    from firsttoken_runtime.bench import affinity as alternating
+
+    shared.measure(alternating.affinity(shared.seed, prefixes, requests, max_wait, shared.ids))
+
+
+@options.register(cache)
+def tiers(
+    shared: options.TimedServer,
+    sessions: Annotated[int, typer.Option(min=1, help="Conversations that fit the device pool.")] = 4,
+    pause: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Mean pause between two turns of one.")
+    ] = 20.0,
+) -> None:
+    """Twice the conversations: with a host tier of twice the device pool, and without."""
+    from firsttoken_runtime.bench import model_facts
+    from firsttoken_runtime.bench import tiers as host_tier
+
+    wish = shared.wish()
+    kv_bytes = model_facts.kv_bytes_per_token(wish.source, wish.device, wish.dtype)
+    shared.measure(host_tier.tiers(shared.seed, sessions, pause, kv_bytes, shared.ids))
+
+
+@options.register(cache, time_limit=45.0)
+def pairs(
+    shared: options.TimedServer, requests: options.Requests = 24, concurrency: options.Concurrency = 12
+) -> None:
+    """Every pair of flags beside the better of its parts; the published rule of precision beside ours."""
+    from firsttoken_runtime.bench import conduct, model_facts, pairs_run
+    from firsttoken_runtime.bench import pairs as flag_pairs
+
+    wish = shared.wish()
+    kv_bytes = model_facts.kv_bytes_per_token(wish.source, wish.device, wish.dtype)
+    wanted = flag_pairs.build(shared.seed, requests, concurrency, kv_bytes, shared.ids)
+    ending.leave(conduct.reasons(ending.run(pairs_run.run(wanted, wish)).result))
