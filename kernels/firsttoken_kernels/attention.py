@@ -3,7 +3,8 @@
 Every query sees the keys of its own sequence up to its own position (causal, aligned to the bottom
 right: the last query of a chunk sees the whole context), or of these only the last `window`. The
 current chunk is read back through the cache like everything before it, so a chunk boundary never
-changes which numbers are attended to. Where its slots lie one behind the other they are read in place.
+changes which numbers are attended to. What `paged_cache` gives is one context in the order of the
+sequence, whatever formats its slots have, so nothing here knows of formats.
 
 Decodes (one query a sequence) are batched: slots are gathered into [B, L] rows, padded with the
 sequence's own first slot (always written, so stale memory can hold anything) and masked. The query heads that
@@ -14,7 +15,7 @@ up to ten times faster on a CPU than its own grouped-query mode or a matrix prod
 import torch
 from torch.nn import functional
 
-from firsttoken_kernels import attention_invariant
+from firsttoken_kernels import attention_invariant, paged_cache
 from firsttoken_kernels.attention_plan import DecodeBatch, PrefillChunk
 from firsttoken_kernels.attention_plan import Plan as Plan
 from firsttoken_kernels.attention_plan import Prefill as Prefill
@@ -24,7 +25,7 @@ from firsttoken_kernels.attention_plan import plan as plan
 
 def reference(
     queries: torch.Tensor,
-    cache_layer: torch.Tensor,
+    cache_layer: paged_cache.LayerCache,
     step: Plan,
     scale: float,
     *,
@@ -33,12 +34,12 @@ def reference(
 ) -> torch.Tensor:
     """One query at a time, in fp64, from the plan without windows.  Shapes as `attention`."""
     out = torch.empty_like(queries)
-    group = queries.shape[1] // cache_layer.shape[2]
+    group = queries.shape[1] // cache_layer.num_kv_heads
 
     def attend(row: int, slots: torch.Tensor) -> None:
-        slots = slots if window is None else slots[-window:]
-        keys = cache_layer[0, slots].double().repeat_interleave(group, dim=1)  # [context, heads, D]
-        values = cache_layer[1, slots].double().repeat_interleave(group, dim=1)
+        seen = slots.tolist() if window is None else slots[-window:].tolist()
+        context = torch.stack([paged_cache.reference(cache_layer, slot) for slot in seen], dim=1)
+        keys, values = context.repeat_interleave(group, dim=2)  # [context, heads, D]
         scores = torch.einsum("hd,chd->hc", queries[row].double(), keys) * scale
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
@@ -58,7 +59,7 @@ def reference(
 
 def attention(
     queries: torch.Tensor,
-    cache_layer: torch.Tensor,
+    cache_layer: paged_cache.LayerCache,
     step: Plan,
     scale: float,
     *,
@@ -67,7 +68,7 @@ def attention(
 ) -> torch.Tensor:
     """Attend to the cache; this step's keys and values must have been written to it.
 
-    queries: [T, heads, D] in step order, cache_layer: [2, slots, KV heads, D] -> [T, heads, D].
+    queries: [T, heads, D] in step order -> [T, heads, D].
     window: how many of the last keys a query sees, itself included; one of those the plan was made with.
     softcap: scores are squashed to `softcap * tanh(score / softcap)`.
     """
@@ -90,16 +91,12 @@ def attention(
 
 def _prefill(
     queries: torch.Tensor,
-    cache_layer: torch.Tensor,
+    cache_layer: paged_cache.LayerCache,
     chunk: PrefillChunk,
     scale: float,
     softcap: float | None,
 ) -> torch.Tensor:
-    if chunk.first_slot is None:
-        context = cache_layer.index_select(1, chunk.context_slots)
-    else:
-        context = cache_layer[:, chunk.first_slot : chunk.first_slot + len(chunk.context_slots)]
-    keys, values = context.transpose(1, 2)  # [KV heads, context, D]
+    keys, values = cache_layer.gather(chunk.context).transpose(1, 2)  # [KV heads, context, D]
     if softcap is not None:
         group = queries.shape[1] // len(keys)
         length = chunk.num_tokens
@@ -128,14 +125,14 @@ def _prefill(
 
 def _decode(
     queries: torch.Tensor,
-    cache_layer: torch.Tensor,
+    cache_layer: paged_cache.LayerCache,
     batch: DecodeBatch,
     scale: float,
     softcap: float | None,
 ) -> torch.Tensor:
     size, longest = batch.slots.shape
-    _, _, kv_heads, head_dim = cache_layer.shape
-    gathered = cache_layer.index_select(1, batch.slots.view(-1))
+    kv_heads, head_dim = cache_layer.num_kv_heads, cache_layer.head_dim
+    gathered = cache_layer.gather(batch.context)
     keys, values = gathered.view(2, size, longest, kv_heads, head_dim).transpose(2, 3)
     grouped = queries.reshape(size, kv_heads, -1, head_dim)  # [B, KV heads, group, D]
     if softcap is not None:

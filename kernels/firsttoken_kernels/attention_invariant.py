@@ -5,13 +5,16 @@
 place in the same tile whether it is computed alone, in a batch, in a chunk or again after a preemption.
 The largest score is taken over all keys at once (exact in any order); sums are taken within a key tile,
 then over key tiles in order. Tiles that a query does not see add exact zeros, so reading more keys, or
-padding to a longer neighbour, changes nothing. Everything is fp32, whatever the type of the cache.
+padding to a longer neighbour, changes nothing. Everything is fp32, whatever the type of the cache;
+a context of two formats lies in its tiles in the order of the sequence like any other.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
+from firsttoken_kernels import paged_cache
 
 QUERIES = 16
 KEYS = 64
@@ -28,8 +31,8 @@ class Tiles:
     """[N] int64, rows of the step."""
     places: torch.Tensor
     """[N] int64, where each row lies in [tiles * QUERIES]."""
-    slots: torch.Tensor
-    """[tiles, key tiles * KEYS] int64; past the context: a slot that was written."""
+    context: paged_cache.Slots
+    """Of [tiles, key tiles * KEYS]; past the context: a slot that was written."""
     unseen: torch.Tensor
     """[tiles, key tiles, 1, QUERIES, 1, KEYS] bool."""
 
@@ -41,9 +44,14 @@ def tiles(
     block_size: int,
     device: torch.device,
     window: int | None,
+    num_full_slots: int | None = None,
 ) -> tuple[Tiles, ...]:
     """decode_table and decode_contexts as in `attention_plan.plan`; chunks: (slots of the context, tokens
     of the chunk), in row order after the decodes."""
+
+    def split(slots: torch.Tensor) -> paged_cache.Slots:
+        return paged_cache.slots(slots.reshape(-1), device, num_full_slots, in_place=False)
+
     made = []
     for rows in _groups(decode_contexts.tolist()):
         positions = decode_contexts[rows] - 1
@@ -53,7 +61,7 @@ def tiles(
         table = decode_table[rows]
         slots = table.gather(1, known // block_size) * block_size + known % block_size
         places = torch.arange(len(rows)) * QUERIES + positions % QUERIES
-        made.append(_tiles(torch.tensor(rows), places, slots, positions, first, window, device))
+        made.append(_tiles(torch.tensor(rows), places, split(slots), positions, first, end, window, device))
     row = len(decode_contexts)
     for slots, num_tokens in chunks:
         position, context = len(slots) - num_tokens, len(slots)
@@ -66,9 +74,10 @@ def tiles(
                 _tiles(
                     torch.arange(row, row + count),
                     positions % QUERIES,
-                    slots[known][None],
+                    split(slots[known]),
                     positions[:1],
                     first,
+                    end,
                     window,
                     device,
                 )
@@ -99,30 +108,31 @@ def _key_range(
 def _tiles(
     rows: torch.Tensor,
     places: torch.Tensor,
-    slots: torch.Tensor,
+    context: paged_cache.Slots,
     positions: torch.Tensor,
     first: int,
+    end: int,
     window: int | None,
     device: torch.device,
 ) -> Tiles:
-    """positions: [tiles], any position of each query tile; first: the position of the first key."""
+    """positions: [tiles], any position of each query tile; first, end: of the keys' positions."""
     queries = (positions // QUERIES * QUERIES)[:, None, None] + torch.arange(QUERIES)[None, :, None]
-    keys = first + torch.arange(slots.shape[1])[None, None, :]
+    keys = first + torch.arange(end - first)[None, None, :]
     unseen = keys > queries  # [tiles, QUERIES, L]
     if window is not None:
         unseen |= keys <= queries - window
     by_tile = unseen.view(len(positions), QUERIES, -1, KEYS).transpose(1, 2)[:, :, None, :, None]
-    return Tiles(rows.to(device), places.to(device), slots.to(device), by_tile.contiguous().to(device))
+    return Tiles(rows.to(device), places.to(device), context, by_tile.contiguous().to(device))
 
 
 def attention(
     queries: torch.Tensor,
-    cache_layer: torch.Tensor,
+    cache_layer: paged_cache.LayerCache,
     step: Sequence[Tiles],
     scale: float,
     softcap: float | None,
 ) -> torch.Tensor:
-    """queries: [T, heads, D] in step order, cache_layer: [2, slots, KV heads, D] -> [T, heads, D]."""
+    """queries: [T, heads, D] in step order -> [T, heads, D]."""
     out = torch.empty_like(queries)
     for some in step:
         out[some.rows] = _attend(queries[some.rows], cache_layer, some, scale, softcap).to(out.dtype)
@@ -130,15 +140,18 @@ def attention(
 
 
 def _attend(
-    queries: torch.Tensor, cache_layer: torch.Tensor, some: Tiles, scale: float, softcap: float | None
+    queries: torch.Tensor,
+    cache_layer: paged_cache.LayerCache,
+    some: Tiles,
+    scale: float,
+    softcap: float | None,
 ) -> torch.Tensor:
     """queries: [N, heads, D] -> [N, heads, D] fp32."""
-    count, length = some.slots.shape
-    kv_heads, head_dim = cache_layer.shape[2:]
+    count, key_tiles = some.unseen.shape[:2]
+    kv_heads, head_dim = cache_layer.num_kv_heads, cache_layer.head_dim
     group = queries.shape[1] // kv_heads
-    key_tiles = length // KEYS
     tall = QUERIES * group
-    gathered = cache_layer.index_select(1, some.slots.view(-1)).float()
+    gathered = cache_layer.gather(some.context).float()
     # [2, tiles, key tiles, KV heads, KEYS, D], contiguous: every product reads from its own aligned piece
     gathered = gathered.view(2, count, key_tiles, KEYS, kv_heads, head_dim).transpose(3, 4).contiguous()
     keys, values = gathered.view(2, count * key_tiles * kv_heads, KEYS, head_dim)

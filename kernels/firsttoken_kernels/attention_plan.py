@@ -4,13 +4,16 @@ Decodes (one query a sequence) are batched in groups of about equal context; a p
 own. A layer with a sliding window has a layout of its own, so that it reads only the keys it may see.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
-from firsttoken_kernels import attention_invariant
+from firsttoken_kernels import attention_invariant, paged_cache
 
+Split = Callable[..., paged_cache.Slots]
+"""`paged_cache.slots` of this step."""
 _FREE_SLOTS = 4096
 """Padding up to this many slots in a decode batch is cheaper than another batch."""
 
@@ -31,12 +34,14 @@ class PrefillChunk:
 
     first_row: int
     num_tokens: int
-    context_slots: torch.Tensor
-    """[context] int64: slots of the tokens that some query of the chunk sees, up to the chunk's last."""
+    context: paged_cache.Slots
+    """Slots of the tokens that some query of the chunk sees, up to the chunk's last."""
     mask: torch.Tensor | None
     """[num_tokens, context] bool, True = seen; None: the chunk is the whole context (plain causal)."""
-    first_slot: int | None = None
-    """The slots are this one and those right behind it, as in a fresh pool; None: they are scattered."""
+
+    @property
+    def context_slots(self) -> torch.Tensor:
+        return self.context.all
 
 
 @dataclass(frozen=True)
@@ -45,10 +50,17 @@ class DecodeBatch:
 
     rows: torch.Tensor | None
     """[B] int64, rows of the step; None: the first B rows in order."""
-    slots: torch.Tensor
-    """[B, L] int64, L = most keys seen; past a row's keys: its first one's slot."""
+    context: paged_cache.Slots
+    """[B * L], L = most keys seen; past a row's keys: its first one's slot."""
+    shape: tuple[int, int]
+    """[B, L]."""
     bias: torch.Tensor | None
     """[B, 1, 1, L] fp32: 0 where seen, -inf past the keys; None: every row is full."""
+
+    @property
+    def slots(self) -> torch.Tensor:
+        """[B, L] int64."""
+        return self.context.all.view(self.shape)
 
 
 @dataclass(frozen=True)
@@ -65,8 +77,8 @@ class Plan:
 
     num_decodes: int
     full: Layout
-    own_slots: torch.Tensor
-    """[T] int64: where the keys and values of the step's own tokens belong, in row order."""
+    own_slots: paged_cache.Slots
+    """[T]: where the keys and values of the step's own tokens belong, in row order."""
     windowed: Mapping[int, Layout] = field(default_factory=dict)
     invariant: Mapping[int | None, tuple[attention_invariant.Tiles, ...]] | None = None
     """By window; None: the faster way is taken."""
@@ -92,14 +104,16 @@ def plan(
     *,
     windows: tuple[int, ...] = (),
     invariant: bool = False,
+    num_full_slots: int | None = None,
 ) -> Plan:
     """Prepare one step. Everything is computed on the host and sent to `device` once.
 
     decode_table: [B, most blocks] int64, rows padded with -1; decode_contexts: [B] int64, tokens of each
     decoding sequence, its new one included. `prefills` are in row order after the decodes. `windows`:
     every window that some layer will ask for. `invariant`: a query's result must not depend on what
-    else is in the step, or on how its prompt was cut.
+    else is in the step, or on how its prompt was cut. `num_full_slots`: slots from here on are compact.
     """
+    split = partial(paged_cache.slots, device=device, num_full_slots=num_full_slots)
     num_decodes = len(decode_contexts)
     newest = decode_contexts[:, None] - 1
     own_slots = [decode_table.gather(1, newest // block_size) * block_size + newest % block_size]
@@ -110,12 +124,14 @@ def plan(
         own_slots.append(slots[-prefill.num_tokens :, None])
         chunk_slots.append(slots)
 
+    own = split(torch.cat(own_slots).squeeze(1), in_place=False)
+
     def layout(window: int | None) -> Layout:
-        decodes = _decodes(decode_table, decode_contexts, block_size, device, window)
+        decodes = _decodes(decode_table, decode_contexts, block_size, split, device, window)
         row = num_decodes
         chunks = []
         for prefill, slots in zip(prefills, chunk_slots, strict=True):
-            chunks.append(_chunk(row, prefill, slots, device, window))
+            chunks.append(_chunk(row, prefill, slots, split, device, window))
             row += prefill.num_tokens
         return Layout(decodes, tuple(chunks))
 
@@ -123,17 +139,17 @@ def plan(
         pieces = [(slots, prefill.num_tokens) for slots, prefill in zip(chunk_slots, prefills, strict=True)]
         by_window = {
             window: attention_invariant.tiles(
-                decode_table, decode_contexts, pieces, block_size, device, window
+                decode_table, decode_contexts, pieces, block_size, device, window, num_full_slots
             )
             for window in (None, *windows)
         }
-        return Plan(num_decodes, layout(None), torch.cat(own_slots).squeeze(1).to(device), {}, by_window)
+        return Plan(num_decodes, layout(None), own, {}, by_window)
     longest = max([*decode_contexts.tolist(), *(prefill.context for prefill in prefills)], default=0)
     full = layout(None)
     return Plan(
         num_decodes,
         full,
-        torch.cat(own_slots).squeeze(1).to(device),
+        own,
         {window: full if window >= longest else layout(window) for window in windows},
     )
 
@@ -154,7 +170,12 @@ def batches(contexts: list[int]) -> list[list[int]]:
 
 
 def _chunk(
-    row: int, prefill: Prefill, slots: torch.Tensor, device: torch.device, window: int | None
+    row: int,
+    prefill: Prefill,
+    slots: torch.Tensor,
+    split: Split,
+    device: torch.device,
+    window: int | None,
 ) -> PrefillChunk:
     first_query = prefill.context - prefill.num_tokens
     first = 0 if window is None else max(first_query - window + 1, 0)
@@ -166,14 +187,16 @@ def _chunk(
         if window is not None:
             mask &= keys > queries - window
         mask = mask.to(device)
-    slots = slots[first:]
-    first_slot = int(slots[0])
-    is_run = torch.equal(slots, torch.arange(first_slot, first_slot + len(slots)))
-    return PrefillChunk(row, prefill.num_tokens, slots.to(device), mask, first_slot if is_run else None)
+    return PrefillChunk(row, prefill.num_tokens, split(slots[first:]), mask)
 
 
 def _decodes(
-    table: torch.Tensor, contexts: torch.Tensor, block_size: int, device: torch.device, window: int | None
+    table: torch.Tensor,
+    contexts: torch.Tensor,
+    block_size: int,
+    split: Split,
+    device: torch.device,
+    window: int | None,
 ) -> tuple[DecodeBatch, ...]:
     lengths = contexts if window is None else contexts.clamp(max=window)
     groups = batches(lengths.tolist())
@@ -184,7 +207,8 @@ def _decodes(
         decodes.append(
             DecodeBatch(
                 None if len(groups) == 1 else rows.to(device),
-                slots.to(device),
+                split(slots.view(-1), in_place=False),
+                (slots.shape[0], slots.shape[1]),
                 None if bias is None else bias.to(device),
             )
         )

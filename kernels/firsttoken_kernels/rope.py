@@ -1,7 +1,7 @@
-"""Rotary position embedding, and the write of new keys and values into their cache slots.
+"""Rotary position embedding.
 
 Pairs are (i, i + D/2), the layout of transformers' checkpoints. Angles are computed once a step in
-fp32 and shared by all layers. The cache is flat: a slot is one token, whatever the block size.
+fp32 and shared by all layers.
 """
 
 import torch
@@ -45,14 +45,3 @@ def reference(x: torch.Tensor, positions: torch.Tensor, theta: float) -> torch.T
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """x: [T, H, D], cos and sin: [T, 1, D] of `cos_sin` -> [T, H, D]."""
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
-
-
-def write_cache(
-    cache_layer: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor
-) -> None:
-    """Store the keys and values of this step's tokens.
-
-    cache_layer: [2, slots, KV heads, D], keys and values: [T, KV heads, D], slots: [T] int64, distinct.
-    """
-    cache_layer[0].index_copy_(0, slots, keys)
-    cache_layer[1].index_copy_(0, slots, values)

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttoken_kernels import attention
+from firsttoken_kernels import attention, paged_cache
+from kernels import caches
 
 CPU = torch.device("cpu")
 
@@ -25,22 +26,36 @@ def build(
     windows: tuple[int, ...] = (),
     invariant: bool = False,
     is_scattered: bool = True,
-) -> tuple[torch.Tensor, torch.Tensor, attention.Plan]:
+    kind: str = "full",
+) -> tuple[torch.Tensor, paged_cache.LayerCache, attention.Plan]:
     """Queries, a poisoned cache with the contexts written to scattered blocks, and the plan.
 
-    prefills: (tokens in the chunk, context).
+    prefills: (tokens in the chunk, context). kind: of the later part of each context (see `caches`).
     """
     torch.manual_seed(seed)
     lengths = decode_contexts + [context for _, context in prefills]
     needed = [-(-length // block_size) for length in lengths]
-    shuffled = random.Random(seed).sample(range(sum(needed) + 3), sum(needed))
+    draw = random.Random(seed)
+    full = [0 if kind == "full" else draw.randint(0, count) for count in needed]
+    compact = [count - first for count, first in zip(needed, full, strict=True)]
+    num_full, num_compact = sum(full) + 2, sum(compact) + 3
+    free_full = draw.sample(range(num_full), sum(full))
+    free_compact = draw.sample(range(num_full, num_full + num_compact), sum(compact))
     if not is_scattered:
-        shuffled = list(range(sum(needed) + 1, 1, -1))
-    tables = [[shuffled.pop() for _ in range(count)] for count in needed]
-    cache = torch.full((2, (sum(needed) + 3) * block_size, kv_heads, head_dim), float("nan")).to(dtype)
+        free_full = list(range(sum(full), 0, -1))
+        free_compact = list(range(num_full + sum(compact), num_full, -1))
+    tables = [
+        [free_full.pop() for _ in range(first)] + [free_compact.pop() for _ in range(then)]
+        for first, then in zip(full, compact, strict=True)
+    ]
+    cache = caches.poisoned(
+        num_full * block_size, num_compact * block_size, kv_heads, head_dim, kind=kind, dtype=dtype
+    )
+    num_full_slots = None if kind == "full" else num_full * block_size
     for table, length in zip(tables, lengths, strict=True):
-        slots = [table[i // block_size] * block_size + i % block_size for i in range(length)]
-        cache[:, slots] = torch.randn(2, length, kv_heads, head_dim).to(dtype)
+        slots = torch.tensor([table[i // block_size] * block_size + i % block_size for i in range(length)])
+        keys, values = caches.spread(2, length, kv_heads, head_dim).to(dtype)
+        cache.write(keys, values, paged_cache.slots(slots, CPU, num_full_slots))
     widest = max(needed[: len(decode_contexts)], default=0)
     padded = [table + [-1] * (widest - len(table)) for table in tables[: len(decode_contexts)]]
     plan = attention.plan(
@@ -54,6 +69,7 @@ def build(
         CPU,
         windows=windows,
         invariant=invariant,
+        num_full_slots=num_full_slots,
     )
     rows = len(decode_contexts) + sum(num_tokens for num_tokens, _ in prefills)
     return torch.randn(rows, heads, head_dim).to(dtype), cache, plan
@@ -97,7 +113,7 @@ def test_slots_one_behind_the_other_are_read_in_place(
     prefills: list[tuple[int, int]], window: int | None
 ) -> None:
     queries, cache, plan = build([], prefills, block_size=16, windows=(9,), is_scattered=False)
-    assert all(chunk.first_slot is not None for chunk in plan.layout(window).prefills)
+    assert all(chunk.context.first is not None for chunk in plan.layout(window).prefills)
     torch.testing.assert_close(
         attention.attention(queries, cache, plan, 0.3, window=window),
         attention.reference(queries, cache, plan, 0.3, window=window),
@@ -126,6 +142,66 @@ def test_windows_and_soft_capping(
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", caches.KINDS)
+@pytest.mark.parametrize("invariant", [False, True], ids=["normal", "invariant"])
+@pytest.mark.parametrize(("window", "softcap"), [(None, None), (7, None), (33, 1.5), (None, 1.5)])
+@pytest.mark.parametrize(("decodes", "prefills"), CASES)
+def test_both_formats_in_one_context(
+    decodes: list[int],
+    prefills: list[tuple[int, int]],
+    window: int | None,
+    softcap: float | None,
+    invariant: bool,
+    kind: str,
+) -> None:
+    for seed in range(3):
+        queries, cache, plan = build(
+            decodes, prefills, block_size=4, windows=(7, 33), invariant=invariant, kind=kind, seed=seed
+        )
+        actual = attention.attention(queries, cache, plan, 0.9, window=window, softcap=softcap)
+        expected = attention.reference(queries, cache, plan, 0.9, window=window, softcap=softcap)
+        assert expected.isfinite().all()
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", caches.KINDS)
+@pytest.mark.parametrize("invariant", [False, True], ids=["normal", "invariant"])
+@pytest.mark.parametrize("is_scattered", [False, True], ids=["in a row", "scattered"])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"), [(4, 4, 6), (8, 1, 10), (9, 3, 64), (7, 7, 2), (1, 1, 18), (10, 2, 80)]
+)
+def test_shapes_of_both_formats(
+    heads: int, kv_heads: int, head_dim: int, is_scattered: bool, invariant: bool, kind: str
+) -> None:
+    for block_size in (1, 5, 16):
+        queries, cache, plan = build(
+            [21, 4],
+            [(6, 19), (40, 40)],
+            block_size=block_size,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            is_scattered=is_scattered,
+            invariant=invariant,
+            kind=kind,
+            seed=block_size,
+        )
+        torch.testing.assert_close(
+            attention.attention(queries, cache, plan, 0.3),
+            attention.reference(queries, cache, plan, 0.3),
+            rtol=1e-5,
+            atol=1e-5,
+        )
+
+
+@pytest.mark.parametrize("kind", caches.KINDS)
+def test_both_formats_in_bf16(kind: str) -> None:
+    queries, cache, plan = build([40, 9], [(12, 30)], block_size=4, dtype=torch.bfloat16, kind=kind)
+    actual = attention.attention(queries, cache, plan, 0.3)
+    assert actual.dtype == torch.bfloat16
+    torch.testing.assert_close(actual, attention.reference(queries, cache, plan, 0.3), rtol=0.03, atol=0.03)
+
+
 def test_a_window_reads_only_what_it_sees() -> None:
     _, _, plan = build([500, 31], [(20, 300)], block_size=16, windows=(24,))
     layout = plan.layout(24)
@@ -150,7 +226,7 @@ def test_bf16_stays_within_its_rounding() -> None:
 def test_a_chunk_sees_only_up_to_itself() -> None:
     queries, cache, plan = build([], [(4, 12)], block_size=16)
     before = attention.attention(queries, cache, plan, 0.3)
-    cache[:, plan.prefills[0].context_slots[-1]] += 5.0  # the last token
+    cache.full[:, plan.prefills[0].context_slots[-1]] += 5.0  # the last token
     after = attention.attention(queries, cache, plan, 0.3)
     assert torch.equal(before[:3], after[:3])
     assert not torch.equal(before[3], after[3])
@@ -158,7 +234,7 @@ def test_a_chunk_sees_only_up_to_itself() -> None:
 
 def test_own_slots_are_those_of_the_steps_own_tokens() -> None:
     _, _, plan = build([5, 1], [(3, 8)], block_size=4)
-    assert plan.own_slots.tolist() == [
+    assert plan.own_slots.all.tolist() == [
         plan.decodes[0].slots[0, 4].item(),
         plan.decodes[0].slots[1, 0].item(),
         *plan.prefills[0].context_slots[5:].tolist(),

@@ -1,4 +1,4 @@
-"""RoPE against its formula in fp64, and the write of keys and values into flat slots."""
+"""RoPE against its formula in fp64."""
 
 import pytest
 import torch
@@ -25,14 +25,3 @@ def test_position_0_changes_nothing() -> None:
         torch.tensor([0]), rope.frequencies(8, 10_000.0, torch.device("cpu")), torch.float32
     )
     assert torch.equal(rope.rotate(x, cos, sin), x)
-
-
-def test_write_touches_only_its_slots() -> None:
-    cache = torch.full((2, 10, 2, 4), float("nan"))
-    keys, values = torch.randn(3, 2, 4), torch.randn(3, 2, 4)
-    slots = torch.tensor([7, 0, 4])
-    rope.write_cache(cache, keys, values, slots)
-    assert torch.equal(cache[0, slots], keys)
-    assert torch.equal(cache[1, slots], values)
-    untouched = [slot for slot in range(10) if slot not in (7, 0, 4)]
-    assert cache[:, untouched].isnan().all()

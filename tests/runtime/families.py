@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from firsttoken_kernels import attention
+from firsttoken_kernels import attention, paged_cache
 from firsttoken_runtime.model import architecture, checkpoint, decoder, layers, weights
 from firsttoken_runtime.model import config as model_config
 
@@ -174,10 +174,12 @@ def load(
     return found
 
 
-def cache(config: architecture.ModelConfig, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def cache(
+    config: architecture.ModelConfig, dtype: torch.dtype = torch.float32
+) -> list[paged_cache.LayerCache]:
     """Room for 40 blocks, full of NaN."""
     shape = (config.num_layers, 2, 40 * BLOCK_SIZE, config.num_kv_heads, config.head_dim)
-    return torch.full(shape, float("nan"), dtype=dtype)
+    return [paged_cache.LayerCache(layer) for layer in torch.full(shape, float("nan"), dtype=dtype)]
 
 
 class Run:
@@ -206,7 +208,6 @@ class Run:
         step = decoder.StepInput(
             token_ids=torch.tensor(self.ids[first:last]),
             positions=torch.arange(first, last),
-            slots=plan.own_slots,
             attention_plan=plan,
             logit_rows=torch.arange(last - first),
         )

@@ -29,7 +29,7 @@ def rows_of(engine: LocalEngine, tokens: list[int]) -> torch.Tensor:
     with torch.inference_mode():
         rows = runner.step_input(step, 16, torch.device("cpu"))
         model = engine.engine.runner.model
-        return model.logits(model.hidden(rows, engine.engine.runner.cache)).double().log_softmax(-1)
+        return model.logits(model.hidden(rows, engine.engine.runner.layers)).double().log_softmax(-1)
 
 
 def close(scores: list[core.TokenLogprobs | None], expected: torch.Tensor, tokens: list[int]) -> None:

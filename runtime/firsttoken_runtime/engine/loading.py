@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from firsttoken_runtime import core
-from firsttoken_runtime.cache import blocks, storage
+from firsttoken_runtime.cache import blocks, formats, storage
+from firsttoken_runtime.cache import layout as cache_layout
 from firsttoken_runtime.cache import pool as cache_pool
 from firsttoken_runtime.engine import device as engine_device
 from firsttoken_runtime.engine import flags as engine_flags
@@ -117,14 +118,12 @@ def load(
     with torch.inference_mode():
         tensors = weights.load(source, config, choice.dtype, choice.device, throttled)
         model = decoder.Decoder(config, tensors, numerics)
-        cache = storage.allocate(
-            config.num_layers,
-            size.num_slots,
-            config.num_kv_heads,
-            config.head_dim,
-            choice.dtype,
-            choice.device,
+        shape = cache_layout.Shape(
+            config.num_layers, config.num_kv_heads, config.head_dim, choice.dtype.itemsize
         )
+        layout = cache_layout.Layout(shape, 1, formats.Counts(size.num_slots))
+        buffer = storage.allocate(layout.num_bytes, config.num_layers, choice.device)
+        cache = storage.carve(buffer, layout, choice.dtype)
     runner = Runner(model, cache, batch_invariant=numerics.batch_invariant)
     engine = Engine(settings, config, eos.read(source), choice, size, in_force, runner, numerics)
     _warm_up(runner, settings.block_size_tokens, size.max_model_len)

@@ -1,15 +1,20 @@
 """From a scheduled step to logits: lays out the rows, finds their slots, runs the decoder.
 
+The cache is views of bytes that belong to others: another layout is another list of them.
+
 The output layer is computed for the rows that sample, and for every row of a prompt whose logprobs were
 asked for: these in tiles, because a long prompt times a large vocabulary does not fit into memory.
 """
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from firsttoken_kernels import attention
+from firsttoken_kernels import attention, paged_cache
+from firsttoken_runtime import core
+from firsttoken_runtime.engine import deviation
 from firsttoken_runtime.model import decoder
 from firsttoken_runtime.scheduler.sequence import ScheduledStep
 
@@ -27,13 +32,36 @@ class Forward:
 
 
 class Runner:
-    """Owns the model and the bytes of the cache."""
+    """Owns the model, and its cache as the layout in force cuts it."""
 
-    def __init__(self, model: decoder.Decoder, cache: torch.Tensor, *, batch_invariant: bool = False) -> None:
-        """cache: [layers, 2, slots, KV heads, D]."""
+    def __init__(
+        self,
+        model: decoder.Decoder,
+        layers: Sequence[paged_cache.LayerCache],
+        *,
+        num_full_slots: int | None = None,
+        batch_invariant: bool = False,
+        monitor: deviation.Monitor | None = None,
+    ) -> None:
+        """num_full_slots: slots from here on are QUANTIZED; None: none are. monitor: None = the usual one,
+        or none at all with batch_invariant."""
         self.model = model
-        self.cache = cache
         self.batch_invariant = batch_invariant
+        if monitor is None and not batch_invariant:
+            monitor = deviation.Monitor(model.config, layers)
+        self.monitor = monitor
+        self.replace(layers, num_full_slots)
+
+    def replace(self, layers: Sequence[paged_cache.LayerCache], num_full_slots: int | None) -> None:
+        """Another layout, between two steps; what was stored is gone."""
+        self.layers = layers
+        self.num_full_slots = num_full_slots
+        if self.monitor is not None:
+            self.monitor.replace(layers)
+
+    def kv_deviation(self) -> core.KvDeviation | None:
+        """Of quantized attention since the layout came into force; None: nothing was sampled."""
+        return None if self.monitor is None else self.monitor.summary()
 
     @torch.inference_mode()
     def execute(self, step: ScheduledStep, block_size_tokens: int) -> Forward:
@@ -44,8 +72,11 @@ class Runner:
             self.model.device,
             self.model.config.windows,
             batch_invariant=self.batch_invariant,
+            num_full_slots=self.num_full_slots,
         )
-        hidden = self.model.hidden(rows, self.cache)
+        if self.monitor is not None:
+            rows = dataclasses.replace(rows, observed=self.monitor.observers(rows.attention_plan))
+        hidden = self.model.hidden(rows, self.layers)
         return Forward(self.model.logits(hidden.index_select(0, rows.logit_rows)), _prompts(step, hidden))
 
     @torch.inference_mode()
@@ -72,6 +103,7 @@ def step_input(
     windows: tuple[int, ...] = (),
     *,
     batch_invariant: bool = False,
+    num_full_slots: int | None = None,
 ) -> decoder.StepInput:
     """Rows are the step's tokens: decodes first, then each prefill chunk. `windows`: those of the layers."""
     token_ids: list[int] = []
@@ -98,11 +130,11 @@ def step_input(
         device,
         windows=windows,
         invariant=batch_invariant,
+        num_full_slots=num_full_slots,
     )
     return decoder.StepInput(
         token_ids=torch.tensor(token_ids, device=device),
         positions=torch.tensor(positions, device=device),
-        slots=plan.own_slots,
         attention_plan=plan,
         logit_rows=torch.tensor(logit_rows, dtype=torch.int64, device=device),
     )

@@ -4,19 +4,19 @@ Activations are [T, H] over all tokens of a step, whichever sequences they belon
 knows about sequences.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch.nn import functional
 
-from firsttoken_kernels import attention, rope, rows
+from firsttoken_kernels import attention, paged_cache, rope, rows
 from firsttoken_runtime.model import architecture, layers, rope_frequencies
 from firsttoken_runtime.model.experts import MixtureMlp
 from firsttoken_runtime.model.mlp import Mlp
 from firsttoken_runtime.model.norm import Norm
 from firsttoken_runtime.model.rope_config import Rope
-from firsttoken_runtime.model.self_attention import Rotation, SelfAttention
+from firsttoken_runtime.model.self_attention import Observe, Rotation, SelfAttention
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class StepInput:
 
     token_ids: torch.Tensor  # [T] int64
     positions: torch.Tensor  # [T] int64
-    slots: torch.Tensor  # [T] int64, where each token's KV is stored
     attention_plan: attention.Plan
     logit_rows: torch.Tensor  # [R] int64, the rows whose logits are wanted
+    observed: Mapping[int, Observe] = field(default_factory=dict)  # by layer
 
 
 class Block:
@@ -49,6 +49,7 @@ class Block:
         def take_mlp(name: str) -> torch.Tensor:
             return tensors.pop(f"layers.{index}.mlp.{name}")
 
+        self.index = index
         self.layer = config.layers[index]
         self.attention_norm = norm("input")
         self.attention = SelfAttention(config, self.layer, take_attention, numerics=numerics)
@@ -71,16 +72,17 @@ class Block:
         self,
         hidden: torch.Tensor,
         rotations: Mapping[Rope, Rotation],
-        cache_layer: torch.Tensor,
+        cache_layer: paged_cache.LayerCache,
         step: StepInput,
     ) -> torch.Tensor:
-        """hidden: [T, H], cache_layer: [2, slots, KV heads, D] -> [T, H]."""
+        """hidden: [T, H] -> [T, H]."""
         rotation = None if self.layer.rope is None else rotations[self.layer.rope]
+        plan, observe = step.attention_plan, step.observed.get(self.index)
         normed = self.attention_norm(hidden)
         if self.after_attention is None or self.after_mlp is None:
-            hidden = self.attention(normed, rotation, cache_layer, step.slots, step.attention_plan, hidden)
+            hidden = self.attention(normed, rotation, cache_layer, plan, hidden, observe)
             return self.mlp(self.mlp_norm(hidden), hidden)
-        attended = self.attention(normed, rotation, cache_layer, step.slots, step.attention_plan)
+        attended = self.attention(normed, rotation, cache_layer, plan, observe=observe)
         hidden = hidden + self.after_attention(attended)
         return hidden + self.after_mlp(self.mlp(self.mlp_norm(hidden)))
 
@@ -120,8 +122,8 @@ class Decoder:
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
 
-    def hidden(self, step: StepInput, cache: torch.Tensor) -> torch.Tensor:
-        """cache: [layers, 2, slots, KV heads, D], written in place -> [T, H] before the final norm."""
+    def hidden(self, step: StepInput, cache: Sequence[paged_cache.LayerCache]) -> torch.Tensor:
+        """cache: of each layer, written in place -> [T, H] before the final norm."""
         hidden = functional.embedding(step.token_ids, self.embedding)  # [T, H]
         if self.embedding_scale is not None:
             hidden = hidden * self.embedding_scale
@@ -139,6 +141,6 @@ class Decoder:
         cap = self.config.final_softcap
         return logits if cap is None else rows.alike(torch.tanh, logits / cap) * cap
 
-    def __call__(self, step: StepInput, cache: torch.Tensor) -> torch.Tensor:
+    def __call__(self, step: StepInput, cache: Sequence[paged_cache.LayerCache]) -> torch.Tensor:
         """Logits [R, V] fp32 of `step.logit_rows`."""
         return self.logits(self.hidden(step, cache).index_select(0, step.logit_rows))

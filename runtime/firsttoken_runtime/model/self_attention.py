@@ -3,15 +3,20 @@
 Q, K and V share one linear: fewer, larger products.
 """
 
+from collections.abc import Callable
+
 import torch
 
-from firsttoken_kernels import attention, rope
+from firsttoken_kernels import attention, paged_cache, rope
 from firsttoken_runtime.model import architecture, layers
 from firsttoken_runtime.model.mlp import Take
 from firsttoken_runtime.model.norm import Norm
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
 """Cosine and sine of one step, each [T, 1, D]."""
+Observe = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, paged_cache.LayerCache], None]
+"""Is shown queries [T, heads, D], keys and values [T, KV heads, D] before they were stored, and the cache
+they were stored in."""
 
 
 class SelfAttention:
@@ -42,12 +47,12 @@ class SelfAttention:
         self,
         x: torch.Tensor,
         rotation: Rotation | None,
-        cache_layer: torch.Tensor,
-        slots: torch.Tensor,
+        cache_layer: paged_cache.LayerCache,
         plan: attention.Plan,
         added: torch.Tensor | None = None,
+        observe: Observe | None = None,
     ) -> torch.Tensor:
-        """x: [T, H], cache_layer: [2, slots, KV heads, D], slots: [T] -> [T, H]; `added` [T, H] is added."""
+        """x: [T, H] -> [T, H]; `added` [T, H] is added."""
         config = self.config
         heads = self.qkv(x).view(len(x), -1, config.head_dim)  # [T, heads + 2 KV heads, D]
         num_rotated = config.num_heads + config.num_kv_heads
@@ -58,7 +63,9 @@ class SelfAttention:
         if rotation is not None:
             queries_keys = rope.rotate(queries_keys, *rotation)
         queries, keys = queries_keys.tensor_split([config.num_heads], dim=1)
-        rope.write_cache(cache_layer, keys, values, slots)
+        cache_layer.write(keys, values, plan.own_slots)
+        if observe is not None:
+            observe(queries, keys, values, cache_layer)
         attended = attention.attention(
             queries,
             cache_layer,
