@@ -27,8 +27,13 @@ def add(draft: Draft, roster: Roster, now: float) -> None:
 
 def _make_room(sequence: Sequence, draft: Draft, roster: Roster, now: float) -> None:
     """See that the block for the newest token can be had. The victims may include the sequence itself."""
-    while sequence in roster.running and not roster.memory.can_grow(sequence, sequence.num_tokens):
-        victim = next(one for one in roster.running.last_first() if preemption.can_be_victim(one))
+    memory, fmt = roster.memory, sequence.format_of(len(sequence.block_table))
+    while sequence in roster.running and not memory.can_grow(sequence, sequence.num_tokens):
+        victim = next(
+            one
+            for one in roster.running.last_first()
+            if preemption.can_be_victim(one) and (one is sequence or memory.freed(one)[fmt] > 0)
+        )
         assert victim.sequence_id not in draft.decodes, "decodes are visited in the reverse order"
         draft.withdraw(victim)
         roster.preempt(victim, now)

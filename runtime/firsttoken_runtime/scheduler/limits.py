@@ -28,6 +28,12 @@ class Limits:
     tpot_p95_s: float | None = None
     """Objective: prompts get less of each step while tokens come slower than this."""
 
+    in_flight_sharing: bool = True
+    """Where prefixes are cached: who has the prefix of one that is being computed waits for it."""
+    prefix_affinity_max_wait_s: float | None = None
+    """Requests whose prefix is cached come first within their class, each other one waiting at most so much
+    longer for that; None: off."""
+
     def __post_init__(self) -> None:
         assert self.max_num_batched_tokens >= self.max_num_seqs, "a step must hold one token a sequence"
 

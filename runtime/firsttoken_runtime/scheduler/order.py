@@ -36,12 +36,15 @@ class Order:
     def rank(self, sequence: Sequence, measured: speed.Speed, medians: lengths.OutputLengths) -> Rank:
         """Its place in the line of prompts."""
         arrival_s, sequence_id = sequence.arrival_s, sequence.sequence_id
+        urgency = -sequence.class_in_force.priority if self.by_class else 0
+        if sequence.is_switched:  # before all others of its class, the shortest recompute first
+            return (urgency, -1, 0, float(sequence.num_uncomputed_tokens), arrival_s, sequence_id)
         if not self.by_class:
             return (0, 0, 0, 0.0, arrival_s, sequence_id)
-        work_s = measured.work_s(sequence.num_uncomputed_tokens, expected_tokens(sequence, medians))
+        work_s = measured.work_s(sequence.backlog_tokens, expected_tokens(sequence, medians))
         start_by_s = arrival_s + min(work_s / AGEING, MAX_HEAD_START_S)
         return (
-            -sequence.class_in_force.priority,
+            urgency,
             0 if sequence.is_returning else 1,
             sequence.priority,
             start_by_s,
@@ -51,12 +54,18 @@ class Order:
 
     def place(self, sequence: Sequence) -> Place:
         """Its place among those that run; the last are the first victims."""
-        urgency = -sequence.class_in_force.priority if self.by_class else 0
-        return (urgency, sequence.arrival_s, sequence.sequence_id)
+        return (-self.priority(sequence), sequence.arrival_s, sequence.sequence_id)
+
+    def priority(self, sequence: Sequence) -> int:
+        """Of its class, or of the highest class of those that wait for what it computes."""
+        if not self.by_class:
+            return 0
+        own, followers = sequence.class_in_force.priority, sequence.followers_rank
+        return own if followers is None else max(own, -followers[0])
 
     def is_more_urgent(self, sequence: Sequence, than: Sequence) -> bool:
         """By class alone."""
-        return self.by_class and sequence.class_in_force.priority > than.class_in_force.priority
+        return self.by_class and self.priority(sequence) > self.priority(than)
 
     def has_less_urgent(self, sequence: Sequence) -> bool:
         """False when nobody's class can be below its own."""

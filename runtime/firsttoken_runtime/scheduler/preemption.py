@@ -8,6 +8,7 @@ slot that becomes free.
 
 from collections.abc import Iterable
 
+from firsttoken_runtime.cache.formats import Counts, Format
 from firsttoken_runtime.scheduler import limits as scheduler_limits
 from firsttoken_runtime.scheduler import memory
 from firsttoken_runtime.scheduler.sequence import Sequence
@@ -40,19 +41,22 @@ def can_be_victim(sequence: Sequence) -> bool:
 
 
 def victims(
-    last_first: Iterable[Sequence], slots: int, blocks: int, kv: memory.Memory, credit: Credit
+    last_first: Iterable[Sequence], slots: int, blocks: Counts, kv: memory.Memory, credit: Credit
 ) -> list[Sequence]:
     """The first of `last_first` that together free so many slots and blocks; none if all cannot."""
     chosen: list[Sequence] = []
     lost_tokens = 0
     for sequence in last_first:
-        if slots <= 0 and blocks <= 0:
+        if slots <= 0 and blocks.fits(memory.NONE):
             break
-        if can_be_victim(sequence):
+        if not can_be_victim(sequence):
+            continue
+        freed = kv.freed(sequence)
+        if slots > 0 or any(freed[fmt] > 0 and blocks[fmt] > 0 for fmt in Format):
             chosen.append(sequence)
             lost_tokens += sequence.num_computed_tokens
             slots -= 1
-            blocks -= kv.held_blocks(sequence)
-    if slots > 0 or blocks > 0 or not credit.covers(lost_tokens):
+            blocks -= freed
+    if slots > 0 or not blocks.fits(memory.NONE) or not credit.covers(lost_tokens):
         return []
     return chosen

@@ -2,24 +2,29 @@
 
 One line for all whose known tokens are not computed, running or waiting. It is followed until the
 budget or the number of prompts of a step is used up; what is left of the budget then goes to the first
-ones in line.
+ones in line. Who waits is looked up in the cache when its turn comes: what is found need not be computed,
+and if somebody is computing its prefix it leaves the line until that is done.
 """
 
-from firsttoken_runtime.scheduler import pace, preemption, turns
+from firsttoken_runtime.cache.formats import Counts
+from firsttoken_runtime.scheduler import affinity, memory, pace, preemption, rules, turns
+from firsttoken_runtime.scheduler.prefixes import Hits
 from firsttoken_runtime.scheduler.roster import Roster
 from firsttoken_runtime.scheduler.sequence import Sequence
 from firsttoken_runtime.scheduler.step import Draft
 
 
-def admit_batch(roster: Roster) -> None:
+def admit_batch(roster: Roster, now: float) -> None:
     """Static batching: fill the empty engine with all that fit."""
-    limits, memory = roster.limits, roster.memory
+    limits, kv = roster.limits, roster.memory
     while len(roster.running) < limits.max_num_seqs and roster.waiting:
         (first,) = roster.waiting.first(1)
-        watermark = memory.watermark_blocks(len(roster.running), limits)
-        if memory.needed_blocks(first, limits) + watermark > memory.available_blocks:
+        hits = roster.find(first)
+        watermark = kv.watermark(len(roster.running), limits)
+        if not (kv.cost(kv.needed(first, limits), hits.device) + watermark).fits(kv.available):
             break
-        roster.admit(first)
+        roster.reserve(first, hits)
+        roster.admit(first, hits, now)
 
 
 class Prefills:
@@ -32,14 +37,14 @@ class Prefills:
 
     def add(self, draft: Draft, roster: Roster, now: float) -> None:
         """Fill the draft, which has its decodes."""
-        in_line = roster.running.prefilling
-        num_in_line = len(in_line)
+        running = roster.running.prefilling
+        waiting = self._waiting(roster)
+        num_in_line = len(running)
         if roster.limits.continuous_batching:
-            num_in_line += len(roster.waiting)
-            in_line += roster.waiting.first(roster.limits.max_prefill_batch + 1)
-        if not in_line:
+            num_in_line += roster.waiting.num_in_line
+        if num_in_line == 0:
             return
-        in_line.sort(key=lambda sequence: sequence.rank)
+        in_line = _merged(running, self._arranged(waiting, roster, now))
         overdue = self._overdue(roster, now)
         turn = overdue if self._turns.is_due() else None
         if roster.limits.prefill_only_when_idle and draft.decodes:
@@ -47,10 +52,36 @@ class Prefills:
         if turn is not None:
             in_line = [turn, *(sequence for sequence in in_line if sequence is not turn)]
         budget_tokens = self._budget(draft, roster, now)
-        _Visit(draft, roster, budget_tokens, num_in_line, turn, self.credit, now).run(in_line)
+        visit = _Visit(draft, roster, budget_tokens, num_in_line, turn, self.credit, now)
+        visit.run(in_line)
+        if draft.prefills:
+            for leader in roster.reuse.in_flight.note_step(draft.prefills):
+                roster.end_lead(leader, rules.Reason.SHARING_STALLED)
+        if roster.limits.prefix_affinity_max_wait_s is not None:
+            left = [one for one in waiting if one in roster.running or roster.waiting.is_in_line(one)]
+            affinity.note_passed_over(left, roster.running.__contains__, now)
         if overdue is not None:
             served = overdue.sequence_id in draft.prefills
             self._turns.note(has_prefills=bool(draft.prefills), is_served=served)
+
+    def _waiting(self, roster: Roster) -> list[Sequence]:
+        """The first of those that wait, by rank; more of them than can be admitted."""
+        limits = roster.limits
+        if not limits.continuous_batching:
+            return []
+        count = limits.max_prefill_batch + 1
+        if limits.prefix_affinity_max_wait_s is not None:
+            count = max(count, affinity.WINDOW)
+        return roster.waiting.first(count)
+
+    def _arranged(self, waiting: list[Sequence], roster: Roster, now: float) -> list[Sequence]:
+        """In the order in which they are to be considered."""
+        max_wait_s = roster.limits.prefix_affinity_max_wait_s
+        prefixes = roster.reuse.prefixes
+        is_full = len(roster.running) >= roster.limits.max_num_seqs
+        if max_wait_s is None or is_full or not prefixes.is_caching:
+            return waiting
+        return affinity.arrange(waiting, prefixes.is_mostly_cached, max_wait_s, now)
 
     def _budget(self, draft: Draft, roster: Roster, now: float) -> int:
         limits = roster.limits
@@ -59,14 +90,28 @@ class Prefills:
         return self._pace.budget_tokens(draft.budget_tokens, limits.tpot_p95_s, roster.record.speed, now)
 
     def _overdue(self, roster: Roster, now: float) -> Sequence | None:
-        """The longest waiting of those that wait too long; first come, first served needs no such turn."""
+        """The longest waiting of those that wait too long; first come, first served needs no such turn. The
+        turn of one that waits for a prefix is for who computes that."""
         if not roster.limits.priority and not roster.limits.prefill_only_when_idle:
             return None
         candidates = roster.running.prefilling
         longest = roster.waiting.longest_waiting()
         if longest is not None and roster.limits.continuous_batching:
             candidates.append(longest)
-        return turns.overdue(candidates, now)
+        overdue = turns.overdue(candidates, now)
+        leader = roster.reuse.in_flight.leader_of(overdue) if overdue is not None else None
+        return overdue if leader is None else leader
+
+
+def _merged(running: list[Sequence], waiting: list[Sequence]) -> list[Sequence]:
+    """One line by rank, in which those that wait keep their order among each other."""
+    running.sort(key=lambda sequence: sequence.rank)
+    line: list[Sequence] = []
+    for sequence in waiting:
+        while running and running[0].rank < sequence.rank:
+            line.append(running.pop(0))
+        line.append(sequence)
+    return line + running
 
 
 class _Visit:
@@ -96,24 +141,50 @@ class _Visit:
         self._is_turn_taken = False
         """Who waited longest was admitted; nobody is preempted in a step that admits a less urgent one."""
         self._victims: list[Sequence] = []
+        self._is_done = False
+        """Budget or prompts of the step are used up, or one that may not be cut does not fit."""
 
     def run(self, in_line: list[Sequence]) -> None:
         served: list[Sequence] = []
-        for sequence in in_line:
-            if len(served) >= self._roster.limits.max_prefill_batch or self._budget_tokens <= 0:
+        visited: set[int] = set()
+        while in_line:
+            num_parked = self._roster.waiting.num_parked
+            self._walk(in_line, served)
+            if self._is_done or self._is_full or self._roster.waiting.num_parked == num_parked:
                 break
-            num_tokens = self._next_chunk(sequence)
-            if num_tokens == 0:  # a prompt that may not be cut and does not fit; those behind it wait too
-                break
-            if sequence in self._roster.running or self._admit(sequence):
-                self._give(sequence, num_tokens)
-                served.append(sequence)
+            # Some wait for a prefix now, so others are the first in line.
+            visited.update(sequence.sequence_id for sequence in in_line)
+            first = self._roster.waiting.first(self._roster.limits.max_prefill_batch + 1)
+            in_line = [sequence for sequence in first if sequence.sequence_id not in visited]
         if self._roster.limits.chunk_tokens is not None:
             self._hand_out_rest(served)
 
-    def _next_chunk(self, sequence: Sequence) -> int:
-        """Tokens it gets now; 0 when not all of an uncut prompt fits."""
-        wanted = sequence.num_uncomputed_tokens
+    def _walk(self, in_line: list[Sequence], served: list[Sequence]) -> None:
+        roster = self._roster
+        size = roster.memory.pool.block_size_tokens
+        for sequence in in_line:
+            if len(served) >= roster.limits.max_prefill_batch or self._budget_tokens <= 0:
+                self._is_done = True
+                return
+            wanted = sequence.num_uncomputed_tokens
+            hits: Hits | None = None
+            if sequence not in roster.running:
+                if self._is_full or not self._may_be_admitted(sequence):
+                    continue
+                hits = roster.find(sequence)
+                if roster.has_to_wait(sequence, hits):
+                    continue
+                wanted -= hits.num_blocks * size
+            num_tokens = self._next_chunk(wanted)
+            if num_tokens == 0:  # a prompt that may not be cut and does not fit; those behind it wait too
+                self._is_done = True
+                return
+            if hits is None or self._admit(sequence, hits):
+                self._give(sequence, num_tokens)
+                served.append(sequence)
+
+    def _next_chunk(self, wanted: int) -> int:
+        """Tokens it gets now of those it wants; 0 when not all of an uncut prompt fits."""
         if self._roster.limits.chunk_tokens is None:
             return wanted if wanted <= self._budget_tokens else 0
         return min(wanted, self._budget_tokens, self._share)
@@ -135,45 +206,54 @@ class _Visit:
             if extra > 0:
                 self._give(sequence, extra)
 
-    def _admit(self, sequence: Sequence) -> bool:
-        """Find a slot and blocks for a waiting one, at the cost of a lower class if need be."""
+    def _may_be_admitted(self, sequence: Sequence) -> bool:
+        """False if it would take what a victim, no less urgent than itself, was preempted for."""
         order = self._roster.order
-        if self._is_full or not all(order.is_more_urgent(sequence, victim) for victim in self._victims):
-            return False
-        slots, num_blocks = self._missing(sequence)
-        if (slots > 0 or num_blocks > 0) and not self._make_way(sequence, slots, num_blocks):
+        return all(order.is_more_urgent(sequence, victim) for victim in self._victims)
+
+    def _admit(self, sequence: Sequence, hits: Hits) -> bool:
+        """Find a slot and blocks for a waiting one, at the cost of a lower class if need be."""
+        slots, blocks = self._missing(sequence, hits)
+        is_short = slots > 0 or not blocks.fits(memory.NONE)
+        victims = self._less_urgent(sequence, slots, blocks) if is_short else []
+        if is_short and not victims:
             if sequence is self._turn:
                 self._is_kept = True
             else:
                 self._is_full = True
             return False
-        self._roster.admit(sequence)
+        self._roster.reserve(sequence, hits)
+        self._preempt(victims)
+        self._roster.admit(sequence, hits, self._now)
         self._is_turn_taken = self._is_turn_taken or sequence is self._turn
         return True
 
-    def _missing(self, sequence: Sequence) -> tuple[int, int]:
+    def _missing(self, sequence: Sequence, hits: Hits) -> tuple[int, Counts]:
         """Slots and blocks that must become free before it can run."""
-        limits, memory, num_running = self._roster.limits, self._roster.memory, len(self._roster.running)
-        needed = memory.needed_blocks(sequence, limits)
+        limits, kv, num_running = self._roster.limits, self._roster.memory, len(self._roster.running)
+        cost = kv.cost(kv.needed(sequence, limits), hits.device)
         if self._is_kept:
-            return 1, needed
-        watermark = memory.watermark_blocks(num_running, limits)
-        return num_running + 1 - limits.max_num_seqs, needed + watermark - memory.available_blocks
+            return 1, cost
+        return (
+            num_running + 1 - limits.max_num_seqs,
+            cost + kv.watermark(num_running, limits) - kv.available,
+        )
 
-    def _make_way(self, sequence: Sequence, slots: int, num_blocks: int) -> bool:
-        """Preempt less urgent ones, if that is enough for it."""
+    def _less_urgent(self, sequence: Sequence, slots: int, blocks: Counts) -> list[Sequence]:
+        """Whom to preempt for it; nobody, if that is not enough."""
         roster = self._roster
         if not roster.order.has_less_urgent(sequence) or self._is_turn_taken:
-            return False
+            return []
         candidates = (
             other
             for other in roster.running.last_first()
             if roster.order.is_more_urgent(sequence, other) and other.sequence_id not in self._draft.prefills
         )
-        victims = preemption.victims(candidates, slots, num_blocks, roster.memory, self._credit)
+        return preemption.victims(candidates, slots, blocks, roster.memory, self._credit)
+
+    def _preempt(self, victims: list[Sequence]) -> None:
         for victim in victims:
             self._credit.spend(victim.num_computed_tokens)
             self._budget_tokens += self._draft.withdraw(victim)
-            roster.preempt(victim, self._now)
+            self._roster.preempt(victim, self._now)
         self._victims += victims
-        return bool(victims)

@@ -1,5 +1,8 @@
 """What the scheduler has seen: speed, lengths, use of memory. It decides nothing."""
 
+from collections import Counter
+from collections.abc import Mapping
+
 from firsttoken_runtime.scheduler import lengths, speed, usage
 from firsttoken_runtime.scheduler.sequence import Sequence
 from firsttoken_runtime.scheduler.step import ScheduledStep
@@ -13,6 +16,10 @@ class Record:
         self.lengths = lengths.OutputLengths()
         self.memory_use = usage.MemoryUse()
         self.preemptions_total = 0
+        self.decisions: Counter[str] = Counter()
+        """By `rules.Reason`."""
+        self.looked_up_tokens = 0
+        self.found_tokens = {"device": 0, "host": 0}
         self.peak_concurrency = 0
         self._scheduled_at_s = 0.0
         self._committed_at_s: float | None = None
@@ -51,6 +58,12 @@ class Record:
                 needed_slots=needed_slots,
                 allocated_slots=allocated_slots,
             )
+
+    def note_looked_up(self, num_tokens: int, found_tokens: Mapping[str, int]) -> None:
+        """A sequence was admitted for the first time; `found_tokens`: by tier."""
+        self.looked_up_tokens += num_tokens
+        for tier, found in found_tokens.items():
+            self.found_tokens[tier] += found
 
     def note_finished(self, sequence: Sequence) -> None:
         name = sequence.class_in_force.name

@@ -22,7 +22,8 @@ from collections.abc import Mapping, Set
 
 from firsttoken_runtime import core
 from firsttoken_runtime.cache import blocks
-from firsttoken_runtime.scheduler import admission, decodes, prefills, statistics
+from firsttoken_runtime.cache import host as cache_host
+from firsttoken_runtime.scheduler import admission, decodes, prefills, rules, statistics
 from firsttoken_runtime.scheduler import classes as request_classes
 from firsttoken_runtime.scheduler import limits as scheduler_limits
 from firsttoken_runtime.scheduler.roster import Roster
@@ -34,6 +35,13 @@ class NeverFits(Exception):  # noqa: N818
     """A sequence that can never run; the message says why."""
 
 
+class Unchanged:
+    """As before, where None has a meaning of its own."""
+
+
+UNCHANGED = Unchanged()
+
+
 class Scheduler:
     """Owns every sequence and every block from submit to the end."""
 
@@ -42,8 +50,13 @@ class Scheduler:
         limits: scheduler_limits.Limits,
         pool: blocks.Pool,
         classes: request_classes.ClassTable = request_classes.ONE_CLASS,
+        *,
+        lineage: bytes = b"",
+        host: cache_host.HostIndex | None = None,
+        break_even: rules.BreakEven | None = None,
     ) -> None:
-        self._roster = Roster(limits, pool, classes)
+        """lineage: of all KV in the pool; host: the tier behind it; break_even: None = copies always pay."""
+        self._roster = Roster(limits, pool, classes, lineage, host, break_even)
         self._prefills = prefills.Prefills(limits.max_num_batched_tokens)
         self._step_number = 0
         self._now = 0.0
@@ -61,6 +74,16 @@ class Scheduler:
         return self._roster.order.table
 
     @property
+    def lineage(self) -> bytes:
+        """What everything in the pool is computed under."""
+        return self._roster.reuse.prefixes.lineage
+
+    @property
+    def recompute_debt_tokens(self) -> int:
+        """Known tokens whose KV a switch or a preemption took, not computed again yet."""
+        return self._roster.debt_tokens
+
+    @property
     def has_work(self) -> bool:
         """Held sequences alone are none."""
         return self._roster.has_work
@@ -72,11 +95,20 @@ class Scheduler:
     def running_ids(self) -> Set[int]:
         return self._roster.running.ids
 
+    def last_token_times(self) -> dict[int, float]:
+        """When each running sequence that has had a token had its newest one."""
+        running = self._roster.running
+        return {one.sequence_id: one.last_token_at_s for one in running if one.last_token_at_s}
+
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises NeverFits."""
         assert not self.is_open(sequence.sequence_id), f"id {sequence.sequence_id} is in use"
-        pool_tokens = self.pool.num_blocks * self.pool.block_size_tokens
-        reason = admission.refusal(sequence.num_prompt_tokens, sequence.sampling, self.limits, pool_tokens)
+        reason = admission.refusal(
+            sequence.num_prompt_tokens,
+            sequence.sampling,
+            self.limits,
+            self._roster.longest_tokens(sequence),
+        )
         if reason is not None:
             raise NeverFits(reason)
         self._roster.open(sequence)
@@ -100,24 +132,45 @@ class Scheduler:
         limits: scheduler_limits.Limits,
         pool: blocks.Pool | None = None,
         classes: request_classes.ClassTable | None = None,
-    ) -> None:
-        """Change limits and classes at a step boundary; None = as before. With another pool all that run
-        are computed again."""
-        if pool is not None:
-            self._roster.replace_pool(pool, self._now)
-        self._roster.reorder(limits, self.classes if classes is None else classes)
+        lineage: bytes | None = None,
+        host: cache_host.HostIndex | Unchanged | None = UNCHANGED,
+    ) -> int:
+        """Change limits and classes at a step boundary; None = as before. With another pool or lineage all
+        that run keep their tokens and are computed again. -> so many tokens have to be.
+
+        A host tier is asked to forget what was not copied to it yet: `reset` it afterwards, not before.
+        """
+        roster = self._roster
+        if not isinstance(host, Unchanged):
+            roster.reuse.replace_host(host)
+        lineage = self.lineage if lineage is None else lineage
+        lost_tokens = 0
+        if pool is not None or lineage != self.lineage:
+            lost_tokens = roster.restart(pool, lineage, self._now)
+        roster.reorder(limits, self.classes if classes is None else classes)
+        return lost_tokens
+
+    def pin(self, prompts: list[list[int]]) -> int:
+        """Keep the blocks of these prompts (salt "") once they are computed, also after a switch, and no
+        others. -> how many blocks found no room."""
+        return self._roster.reuse.pin(prompts)
 
     def schedule(self, now: float) -> ScheduledStep:
         """Decide the next step; its tokens count as computed only at `commit`. `now`: monotonic clock."""
         self._now = now
         self._step_number += 1
-        self._roster.record.note_scheduled(now)
+        roster = self._roster
+        roster.record.note_scheduled(now)
+        for sequence in roster.reuse.transfers.unconfirmed():
+            if sequence in roster.running:
+                roster.put_back(sequence, now)
+        roster.reuse.sizing.note_running(len(roster.running), self.pool, now)
         draft = Draft(self._step_number, self.limits.step_budget_tokens)
-        if not self.limits.continuous_batching and not self._roster.running:
-            prefills.admit_batch(self._roster)
-        decodes.add(draft, self._roster, now)
-        self._prefills.add(draft, self._roster, now)
-        return draft.finished()
+        if not self.limits.continuous_batching and not roster.running:
+            prefills.admit_batch(roster, now)
+        decodes.add(draft, roster, now)
+        self._prefills.add(draft, roster, now)
+        return draft.finished(*roster.reuse.transfers.take())
 
     def commit(
         self, step: ScheduledStep, sampled: Mapping[int, int], now: float, complete: Set[int] = frozenset()
@@ -130,14 +183,14 @@ class Scheduler:
         self._now = now
         roster = self._roster
         self._note_computed(step, now)
+        roster.reuse.transfers.confirm()
         committed = Committed([], [])
         gaps: dict[float, int] = {}
         for work in step.work:
             sequence = work.sequence
             if sequence not in roster.running:
                 continue
-            sequence.num_computed_tokens += work.num_tokens
-            roster.live_slots += work.num_tokens
+            roster.note_computed(sequence, work.num_tokens)
             if work.samples:
                 if sequence.last_token_at_s:
                     gap_s = now - sequence.last_token_at_s
@@ -159,7 +212,7 @@ class Scheduler:
         return statistics.look(self._roster, self._now)
 
     def check_integrity(self) -> None:
-        """Assert that blocks and sequences account for each other; when idle every block is free."""
+        """Assert that blocks and sequences account for each other; when idle nobody holds a block."""
         self._roster.check_integrity()
 
     def _take(
@@ -169,7 +222,7 @@ class Scheduler:
         roster, token_id = self._roster, sampled[sequence.sequence_id]
         if roster.running.is_prefilling(sequence):
             roster.running.start_decoding(sequence)
-            sequence.is_returning = False
+            sequence.is_returning = sequence.is_switched = False
         sequence.token_ids.append(token_id)
         finish_reason = sequence.finish_reason(token_id, self.limits.max_model_len)
         ends_after = sequence.sequence_id in complete and finish_reason != "stop"
@@ -185,6 +238,7 @@ class Scheduler:
             sequence_id=sequence.sequence_id,
             token_id=token_id,
             finish_reason=finish_reason,
+            cached_tokens=sequence.cached_tokens if is_first else 0,
             ends_after=ends_after,
             times=sequence.first_token_times(now) if is_first else None,
         )

@@ -44,6 +44,11 @@ class Speed:
         return self._prefill_tokens / self._prefill_s if self._prefill_s > 0 else 0.0
 
     @property
+    def assumed_prefill_tokens_per_s(self) -> float:
+        """Where a number is needed before one is known."""
+        return self.prefill_tokens_per_s or _ASSUMED_PREFILL_TOKENS_PER_S
+
+    @property
     def tpot_s(self) -> float:
         """Mean; 0 = not known yet."""
         return self._gaps_s / self._gaps if self._gaps else 0.0
@@ -57,5 +62,5 @@ class Speed:
 
     def work_s(self, prompt_tokens: int, output_tokens: float) -> float:
         """How long an engine of its own would need."""
-        rate = self.prefill_tokens_per_s or _ASSUMED_PREFILL_TOKENS_PER_S
-        return prompt_tokens / rate + output_tokens * (self.tpot_s or _ASSUMED_TPOT_S)
+        prefill_s = prompt_tokens / self.assumed_prefill_tokens_per_s
+        return prefill_s + output_tokens * (self.tpot_s or _ASSUMED_TPOT_S)

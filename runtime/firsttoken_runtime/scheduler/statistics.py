@@ -7,18 +7,18 @@ from firsttoken_runtime.scheduler.roster import Roster
 
 def look(roster: Roster, now: float) -> core.Stats:
     """A look at all counts; none of them visits what waits."""
-    pool, record = roster.memory.pool, roster.record
+    pool, record, host_index = roster.memory.pool, roster.record, roster.reuse.transfers.host
     held = tuple(roster.held.values())
     # Every class in force is listed, so that its number falls to 0 and does not vanish.
     every_class = {one.name: 0 for one in roster.order.table.classes}
     waiting_by_class = every_class | roster.waiting.count_by_class
-    backlog_by_class = every_class | roster.waiting.uncomputed_by_class
+    backlog_by_class = every_class | roster.waiting.backlog_by_class
     for sequence in held:
         name = sequence.class_in_force.name
         waiting_by_class[name] = waiting_by_class.get(name, 0) + 1
     for sequence in (*roster.running.prefilling, *held):
         name = sequence.class_in_force.name
-        backlog_by_class[name] = backlog_by_class.get(name, 0) + sequence.num_uncomputed_tokens
+        backlog_by_class[name] = backlog_by_class.get(name, 0) + sequence.backlog_tokens
     return core.Stats(
         running=len(roster.running),
         waiting=len(roster.waiting) + len(held),
@@ -41,4 +41,11 @@ def look(roster: Roster, now: float) -> core.Stats:
         reference_blocks=cache_pool.reference_blocks(
             record.peak_concurrency, record.lengths.mean_tokens, pool.block_size_tokens
         ),
+        prefix_query_tokens_total=record.looked_up_tokens,
+        prefix_hit_tokens_total=dict(record.found_tokens),
+        cached_blocks=pool.num_cached,
+        evictions_total=roster.reuse.evictions_total,
+        host_blocks=host_index.num_blocks if host_index is not None else 0,
+        recompute_debt_tokens=roster.debt_tokens,
+        rule_decisions=dict(record.decisions),
     )

@@ -25,14 +25,33 @@ class Work(NamedTuple):
     """True when the last token is computed, so that the step yields the next one."""
 
 
+class Save(NamedTuple):
+    """An evicted block to be copied to the host tier, before anything is written over it."""
+
+    block_id: int
+    host_slot: int
+
+
+class Load(NamedTuple):
+    """A block to be copied from the host tier, before it is read."""
+
+    host_slot: int
+    block_id: int
+
+
 @dataclass(frozen=True)
 class ScheduledStep:
-    """What one step computes. `decodes` are rows of one token and come first in the batch."""
+    """What one step computes. `decodes` are rows of one token and come first in the batch.
+
+    Before that all `saves` are made, then all `loads`, whether or not the step has any work.
+    """
 
     number: int
     decodes: tuple[Work, ...] = ()
     prefills: tuple[Work, ...] = ()
     preempted: tuple[Sequence, ...] = ()
+    saves: tuple[Save, ...] = ()
+    loads: tuple[Load, ...] = ()
 
     @cached_property
     def work(self) -> tuple[Work, ...]:
@@ -88,10 +107,12 @@ class Draft:
         self.preempted.append(victim)
         return refunded
 
-    def finished(self) -> ScheduledStep:
+    def finished(self, saves: tuple[Save, ...] = (), loads: tuple[Load, ...] = ()) -> ScheduledStep:
         return ScheduledStep(
             self.number,
             tuple(self.decodes.values()),
             tuple(self.prefills.values()),
             tuple(self.preempted),
+            saves,
+            loads,
         )
