@@ -24,7 +24,7 @@ async def load_text(self, path):
 service.Service.load_text = load_text
 wanted = settings.ServeSettings(
     engine=core.EngineSettings(model_path=sys.argv[1]), served_name="fake", host="127.0.0.1",
-    port=int(sys.argv[2]), ops_port=None, initial=None,
+    port=int(sys.argv[2]), ops_port=None, initial=None, pins_file=Path(sys.argv[4]) if sys.argv[4:] else None,
 )
 try:
     asyncio.run(process.serve(wanted, engine_module=sys.argv[3]))
@@ -34,10 +34,11 @@ print("torch" in sys.modules)
 """
 
 
-async def _start(script: Script, port: int = 0) -> asyncio.subprocess.Process:
+async def _start(script: Script, port: int = 0, pins_file: Path | None = None) -> asyncio.subprocess.Process:
     path = ":".join(part for part in sys.path if part)
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", RUN, script.settings().model_path, str(port), MODULE),
+        *([] if pins_file is None else [str(pins_file)]),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
@@ -112,6 +113,33 @@ async def test_a_failed_load_is_one_line(script, said):
     _, err = await asyncio.wait_for(process.communicate(), 20)
     assert process.returncode == 1
     assert err.decode().strip() == said
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[5]", "entry 0 is neither a text, a list nor an object"),
+        ('["%s"]' % ("x" * 300), "entry 0: the prompt has 300 tokens"),
+    ],
+)
+async def test_wrong_pins_end_the_start_with_their_entry(tmp_path, content, said):
+    file = tmp_path / "pins.json"
+    file.write_text(content)
+    process = await _start(Script(), pins_file=file)
+    _, err = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 1
+    assert err.decode().startswith("EngineFailed | --cache-pins: ")
+    assert said in err.decode()
+
+
+async def test_pins_do_not_hold_up_the_start(tmp_path):
+    file = tmp_path / "pins.json"
+    file.write_text('["abc<|wait|>", [1, 2]]')
+    process = await _start(Script(wait_s=1.0), pins_file=file)
+    await _until(process, "Try: ")
+    process.send_signal(signal.SIGTERM)
+    _, err = await asyncio.wait_for(process.communicate(), 10)
+    assert process.returncode == 0, err
 
 
 async def test_a_taken_port_is_named_before_anything_is_loaded():

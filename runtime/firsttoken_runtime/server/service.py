@@ -197,7 +197,12 @@ class Service:
 
     def _tokens_ahead(self, stats: core.Stats | None, request_class: str) -> int:
         """Uncomputed prompt tokens that the scheduler places before a request of this class, as the engine
-        last reported or, in a burst that its report does not have, as was sent since."""
+        last reported or, in a burst that its report does not have, as was sent since.
+
+        The engine leaves out what it expects to find in its cache. What of a prompt it has not seen yet will
+        be found, nobody tells: those count whole, here and in `admit`. Whoever can tell changes
+        `Sequences.unseen_tokens` and the lengths that `admit` is given.
+        """
         if stats is None:
             return 0
         own = self.classes.priority_of(request_class)
