@@ -95,7 +95,7 @@ class Flag:
 
 
 FULL_PRECISION_LAYERS = Parameter(
-    "fullPrecisionLayers", "2", "last layers that keep 16 bit", whole_number.Range("0", "256")
+    "fullPrecisionLayers", "2", "last layers that keep 16 bit", whole_number.Range("0", "256"), built=True
 )
 
 # In risk order: what is most likely to be safe comes first.
@@ -150,14 +150,17 @@ FLAGS: tuple[Flag, ...] = (
                 "0.50",
                 "largest share of the pool that blocks nobody uses may keep",
                 fraction.Range("0.01", "1"),
+                built=True,
             ),
             Parameter(
                 "protectedFraction",
                 "0.80",
                 "largest share of those that is kept for what was hit before",
                 fraction.Range("0", "0.80"),
+                built=True,
             ),
         ),
+        built=True,
     ),
     Flag(
         "priority",
@@ -173,7 +176,10 @@ FLAGS: tuple[Flag, ...] = (
         False,
         "bring requests that share a prefix into one batch",
         needs=("prefix-cache",),
-        parameters=(Parameter("maxWait", "20ms", "longest wait for company", duration.Range("0s", "1s")),),
+        parameters=(
+            Parameter("maxWait", "20ms", "longest wait for company", duration.Range("0s", "1s"), built=True),
+        ),
+        built=True,
     ),
     Flag(
         "kv-tiering",
@@ -188,6 +194,7 @@ FLAGS: tuple[Flag, ...] = (
                 "host memory for warm blocks, added to spec.resources.memory; auto: what is left of that",
                 quantity.BytesRange("16Mi", "16Ti"),
                 cold=True,
+                built=True,
             ),
             Parameter(
                 "claimName",
@@ -195,8 +202,10 @@ FLAGS: tuple[Flag, ...] = (
                 "claim that keeps the host tier over restarts",
                 references.ClaimNames(),
                 cold=True,
+                built=True,
             ),
         ),
+        built=True,
     ),
     Flag(
         "fused-kernels",
@@ -217,6 +226,7 @@ FLAGS: tuple[Flag, ...] = (
         "int8 KV with fp16 scales per (token, KV head)",
         excludes=("kv-fp8",),
         parameters=(FULL_PRECISION_LAYERS,),
+        built=True,
     ),
     Flag(
         "kv-fp8",
@@ -225,6 +235,7 @@ FLAGS: tuple[Flag, ...] = (
         "fp8 KV with dynamic scales",
         excludes=("kv-int8",),
         parameters=(FULL_PRECISION_LAYERS,),
+        built=True,
     ),
     Flag("fp8-linear", FlagClass.CLOSE, False, "dynamic e4m3 linear layers (sm_89 and later)"),
     Flag(

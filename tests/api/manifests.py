@@ -46,7 +46,23 @@ def flags(*entries: Object) -> Object:
     return {"optimizations": list(entries)}
 
 
-BUILT = ("paged-kv", "continuous-batching", "chunked-prefill", "priority", "length-control")
+def forced(name: str, **params: str) -> Object:
+    """A spec that asks for one flag."""
+    return flags({"name": name, "mode": "Forced", "params": params})
+
+
+BUILT = (
+    "paged-kv",
+    "continuous-batching",
+    "chunked-prefill",
+    "prefix-cache",
+    "priority",
+    "prefix-affinity",
+    "kv-tiering",
+    "kv-int8",
+    "kv-fp8",
+    "length-control",
+)
 
 CLASSES: list[Object] = [
     {"name": "interactive", "ttftP99": "1s", "priority": 10, "maxTokens": 1024},
@@ -70,9 +86,27 @@ VALID = (
             {"name": "paged-kv", "mode": "Disabled"},
             {"name": "continuous-batching", "mode": "Gated"},
             {"name": "chunked-prefill", "mode": "Forced", "params": {"chunkTokens": "64"}},
+            {"name": "prefix-cache", "mode": "Gated"},
             {"name": "priority", "mode": "Forced"},
+            {"name": "prefix-affinity", "mode": "Disabled"},
+            {"name": "kv-tiering", "mode": "Gated"},
+            {"name": "kv-int8", "mode": "Forced"},
+            {"name": "kv-fp8", "mode": "Disabled"},
             {"name": "length-control", "mode": "Gated"},
         ),
+    ),
+    Case("least of the cache", forced("prefix-cache", maxFraction="0.01", protectedFraction="0")),
+    Case("most of the cache", forced("prefix-cache", maxFraction="1", protectedFraction="0.8")),
+    Case("no wait for company", forced("prefix-affinity", maxWait="0s")),
+    Case("longest wait for company", forced("prefix-affinity", maxWait="1000ms")),
+    Case("int8 in every layer", forced("kv-int8", fullPrecisionLayers="0")),
+    Case("fp8", forced("kv-fp8", fullPrecisionLayers="256")),
+    Case("host tier as large as it happens to be", forced("kv-tiering", hostMemory="auto", claimName="")),
+    Case("host tier on a claim", forced("kv-tiering", hostMemory="1.5Gi", claimName="warm.blocks-1")),
+    Case("least host tier", forced("kv-tiering", hostMemory="16384Ki")),
+    Case(
+        "one of two that exclude each other is off",
+        flags({"name": "kv-fp8", "mode": "Disabled"}, {"name": "kv-int8", "mode": "Gated"}),
     ),
     *(
         Case(
@@ -230,7 +264,7 @@ INVALID = (
             flags({"name": name, "mode": "Gated"}),
             says=("spec.optimizations[0].name", *BUILT),
         )
-        for name in ("kv-int8", "prefix-cache", "fused-kernels", "spec-decode", "page_size", "on")
+        for name in ("fused-kernels", "fp8-linear", "spec-decode", "page_size", "on")
     ),
     Case(
         "flag twice",
@@ -252,6 +286,45 @@ INVALID = (
         "priority without what it needs",
         flags({"name": "priority", "mode": "Forced"}, {"name": "continuous-batching", "mode": "Disabled"}),
         says=("spec.optimizations", "breaks the rule 'priority needs continuous-batching'"),
+    ),
+    *(
+        Case(
+            f"{flag} without {needed}",
+            flags({"name": flag, "mode": "Forced"}, {"name": needed, "mode": "Disabled"}),
+            says=("spec.optimizations", f"breaks the rule '{flag} needs {needed}'"),
+        )
+        for flag, needed in (
+            ("prefix-cache", "paged-kv"),
+            ("prefix-affinity", "prefix-cache"),
+            ("prefix-affinity", "paged-kv"),
+            ("kv-tiering", "prefix-cache"),
+            ("kv-tiering", "paged-kv"),
+        )
+    ),
+    *(
+        Case(
+            f"kv-fp8 {one} with kv-int8 {other}",
+            flags({"name": "kv-fp8", "mode": one}, {"name": "kv-int8", "mode": other}),
+            says=("spec.optimizations", "breaks the rule 'kv-int8 excludes kv-fp8'"),
+        )
+        for one, other in (("Forced", "Forced"), ("Gated", "Forced"), ("Gated", "Gated"))
+    ),
+    *(
+        Case(
+            f"{name} {parameter} of {value!r}",
+            forced(name, **{parameter: value}),
+            says=(f"spec.optimizations[].params.{parameter} of {name}", allowed),
+        )
+        for name, parameter, allowed, values in (
+            ("prefix-cache", "maxFraction", "a decimal from 0.01 to 1", ("0", "0.009", "1.1", "50%", "auto")),
+            ("prefix-cache", "protectedFraction", "a decimal from 0 to 0.80", ("0.801", "1", "-0.1", "")),
+            ("prefix-affinity", "maxWait", "a duration from 0s to 1s", ("1001ms", "2m", "20", "0.02s", "")),
+            ("kv-int8", "fullPrecisionLayers", "a whole number from 0 to 256", ("-1", "257", "auto", "2.0")),
+            ("kv-fp8", "fullPrecisionLayers", "a whole number from 0 to 256", ("all",)),
+            ("kv-tiering", "hostMemory", "auto or a quantity from 16Mi to 16Ti", ("15Mi", "17Ti", "4GB", "")),
+            ("kv-tiering", "claimName", "empty or the name of a claim", ("Warm", "a/b", "-a", "..")),
+        )
+        for value in values
     ),
     *(
         Case(
@@ -361,7 +434,13 @@ INVALID = (
             {"runtime": {"extraArgs": [option]}},
             says=("spec.runtime.extraArgs", option.partition("=")[0]),
         )
-        for option in ("--prefill-priority=low", "--block-size", "--kv-blocks=7")
+        for option in (
+            "--prefill-priority=low",
+            "--block-size",
+            "--kv-blocks=7",
+            "--host-memory=1Gi",
+            "--host-folder=/tmp",
+        )
     ),
     Case("window of a day", {"slo": {"window": "24h"}}, says=("spec.slo.window", "from 10s to 1h")),
     Case(
@@ -435,6 +514,16 @@ INVALID = (
         },
         says=("mountPath", "/models"),
     ),
+    Case(
+        "mount over the host tier's folder",
+        {
+            "podTemplate": {
+                "volumes": [{"name": "a", "emptyDir": {}}],
+                "volumeMounts": [{"name": "a", "mountPath": "/var/lib/firsttoken/kv"}],
+            }
+        },
+        says=("mountPath", "/var/lib/firsttoken"),
+    ),
 )
 
 UNKNOWN_FIELDS = (
@@ -458,4 +547,10 @@ EVALUATION: Object = {
     },
 }
 
-EXAMPLES = ("smollm2-cpu.yaml", "llama-gpu.yaml", "external-autoscaler.yaml", "request-classes.yaml")
+EXAMPLES = (
+    "smollm2-cpu.yaml",
+    "llama-gpu.yaml",
+    "external-autoscaler.yaml",
+    "request-classes.yaml",
+    "kv-cache.yaml",
+)

@@ -4,6 +4,7 @@ from typing import Any
 
 from builders import observed as build
 from builders.observed import NOW
+from firsttoken_api import flags as table
 from firsttoken_api.conditions import Condition
 from firsttoken_api.status import FlagGeneration, InferenceServiceStatus, Revisions
 from firsttoken_operator import flags, plan, status
@@ -12,7 +13,7 @@ from firsttoken_operator.observed import Observed, Pod
 SERVICE = build.service()
 FIRST = build.revision(SERVICE)
 HASH = flags.document(flags.decide((), frozenset()), SERVICE.spec, 1).hash
-ALL_FLAGS = ("paged-kv", "continuous-batching", "chunked-prefill", "priority")
+ALL_FLAGS = tuple(flag.name for flag in table.FLAGS if flag.built and flag.on_by_default)
 
 
 def ready_pod(name: str = "chat-1", **state: Any) -> Pod:

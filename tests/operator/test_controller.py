@@ -231,7 +231,7 @@ async def test_from_creation_to_rest(world: World) -> None:
     assert len(world.pods()) == 1
     assert world.condition("Ready") == ("True", "Serving")
     assert world.condition("FlagsApplied") == ("True", "Applied")
-    assert world.status()["flags"] == "4/4"
+    assert world.status()["flags"] == "5/5"
     kinds_made = {key[0] for key in world.api.objects}
     assert kinds_made >= {"Deployment", "Service", "ConfigMap", "PodDisruptionBudget", "ControllerRevision"}
     for _ in range(3):

@@ -26,7 +26,10 @@ def test_defaults_are_in_force_and_only_built_flags_are_decided() -> None:
     decisions = decide()
     assert tuple(decisions) == table.BUILT
     assert all(each.reason is Reason.DEFAULT for each in decisions.values())
-    assert {name for name, each in decisions.items() if not each.enabled} == {"length-control"}
+    off = {name for name, each in decisions.items() if not each.enabled}
+    assert off == {name for name in table.BUILT if not table.BY_NAME[name].on_by_default}
+    assert {"prefix-cache", "priority"}.isdisjoint(off)
+    assert {"kv-int8", "kv-fp8", "kv-tiering", "prefix-affinity", "length-control"} <= off
     assert {each.requested for each in decisions.values()} == {flags.DEFAULT}
 
 
@@ -69,6 +72,18 @@ def test_the_fleet_switch_wins_over_forced() -> None:
     assert decisions["paged-kv"].enabled
 
 
+def test_needs_fall_one_after_the_other() -> None:
+    decisions = decide(
+        asked("paged-kv", FlagMode.DISABLED),
+        asked("prefix-affinity", FlagMode.GATED),
+        off=frozenset({"chunked-prefill"}),
+    )
+    assert decisions["prefix-cache"].reason is Reason.NEEDS_FLAG
+    forced = decide(asked("kv-tiering", FlagMode.FORCED), asked("prefix-cache", FlagMode.GATED))["kv-tiering"]
+    assert (forced.enabled, forced.reason) == (False, Reason.NEEDS_FLAG)
+    assert "prefix-cache" in forced.message
+
+
 def test_built_hot_parameters_travel_with_their_defaults() -> None:
     assert dict(decide()["chunked-prefill"].params) == {"chunkTokens": "512"}
     decision = decide(asked("chunked-prefill", FlagMode.FORCED, chunkTokens="256"))["chunked-prefill"]
@@ -89,9 +104,12 @@ def test_the_document_has_the_objective_in_seconds_and_a_hash_of_its_content() -
     assert document.hash == flags.document(flags.decide((), frozenset()), spec, 8).hash
 
 
+KNOWN = ("paged-kv", "continuous-batching", "chunked-prefill")
+
+
 def test_flags_of_later_versions_are_listed_only_when_something_was_asked() -> None:
     """An engine of the first version refuses a document with a name that it does not know."""
-    first = ["paged-kv", "continuous-batching", "chunked-prefill"]
+    first = list(KNOWN)
     assert [each.name for each in document_of().flags] == first
     forced = document_of(asked("length-control", FlagMode.FORCED))
     assert [each.name for each in forced.flags] == [*first, "length-control"]
@@ -99,6 +117,22 @@ def test_flags_of_later_versions_are_listed_only_when_something_was_asked() -> N
     assert {each.name: each.enabled for each in off.flags}["priority"] is False
     needs = document_of(asked("continuous-batching", FlagMode.DISABLED))
     assert {each.name: each.enabled for each in needs.flags}["priority"] is False
+
+
+def test_flags_of_the_cache_travel_with_their_hot_parameters_only() -> None:
+    document = document_of(
+        asked("prefix-cache", FlagMode.FORCED, maxFraction="0.25"),
+        asked("prefix-affinity", FlagMode.FORCED),
+        asked("kv-tiering", FlagMode.FORCED, hostMemory="1Gi", claimName="warm"),
+        asked("kv-int8", FlagMode.FORCED, fullPrecisionLayers="0"),
+    )
+    params = {each.name: each.params for each in document.flags if each.name not in KNOWN}
+    assert params == {
+        "prefix-cache": {"maxFraction": "0.25", "protectedFraction": "0.80"},
+        "prefix-affinity": {"maxWait": "20ms"},
+        "kv-tiering": {},
+        "kv-int8": {"fullPrecisionLayers": "0"},
+    }
 
 
 CLASSES: list[dict[str, Any]] = [
@@ -142,6 +176,20 @@ def test_cold_parameters_are_those_that_differ_whatever_the_mode(
     one = asked("paged-kv", mode, **params)
     assert flags.cold_parameters([one, asked("chunked-prefill", mode, chunkTokens="64")]) == expected
     assert decide(one)["paged-kv"].params == (), "not in the hot document"
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"hostMemory": "auto", "claimName": ""}, {}),
+        ({"hostMemory": "4096Mi"}, {"kv-tiering": {"hostMemory": "4Gi"}}),
+        ({"claimName": "warm"}, {"kv-tiering": {"claimName": "warm"}}),
+    ],
+)
+def test_another_spelling_of_a_cold_parameter_is_the_same(
+    params: dict[str, str], expected: dict[str, dict[str, str]]
+) -> None:
+    assert flags.cold_parameters([asked("kv-tiering", FlagMode.DISABLED, **params)]) == expected
 
 
 @pytest.mark.parametrize(

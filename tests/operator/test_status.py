@@ -27,7 +27,7 @@ def test_a_serving_service() -> None:
     assert found["ImagePinned"] == ("False", "ImageNotPinned")
     assert "GatePassed" not in found
     assert said.replicas.total == said.replicas.ready == 1
-    assert said.flags == "4/4"
+    assert said.flags == "5/5"
     assert said.flag_generation == FlagGeneration(desired=1, applied=1)
     assert said.resolved is not None
     assert said.resolved.max_model_len == 2_048
