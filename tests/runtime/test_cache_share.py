@@ -55,7 +55,7 @@ def test_a_small_difference_changes_nothing() -> None:
     assert run(one, 38, 1000, 1400.0, 1000) == before
 
 
-def test_it_shrinks_to_what_the_busiest_moment_needed() -> None:
+def test_a_busy_moment_counts_for_minutes() -> None:
     one = share.Share(0.5)
     for start_s in range(0, 110, 10):
         run(one, 30 if start_s == 50 else 1, 1000, float(start_s), 10)
@@ -85,7 +85,10 @@ def test_p99_is_by_time_and_leaves_out_idle_time() -> None:
 def test_old_load_is_forgotten() -> None:
     load = share.Load()
     load.note_running(90, 0.0)
-    for second in range(1, int(share.BUCKET_S * (share.NUM_BUCKETS + 2))):
+    load.note_running(90, 20.0)
+    load.note_prompt(9000, 20.0)
+    assert load.p99_concurrency() == 90
+    for second in range(21, int(share.BUCKET_S * (share.NUM_BUCKETS + 2))):
         load.note_running(4, float(second))
         load.note_prompt(100, float(second))
     assert load.p99_concurrency() == 4

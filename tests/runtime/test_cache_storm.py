@@ -1,7 +1,9 @@
 """Any order of calls: the block pool does what the plain model does, and its counts hold after each."""
 
+import random
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -12,7 +14,8 @@ from runtime.naive_pool import NaivePool, Path
 
 TOTALS = Counts(7, 9)
 SIZE = 2
-PROMPTS = st.lists(st.sampled_from([(1, 1), (1, 2), (2, 1)]), min_size=1, max_size=6)
+BLOCKS = [(1, 1), (1, 2), (2, 1)]
+PROMPTS = st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=6)
 INDEX = st.integers(0, 40)
 
 
@@ -111,6 +114,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool.unpin_all()
         for path, _ in list(self.naive.pinned):
             self.naive.unpin(path)
+        self.naive.keep_to_share()
 
     @rule(share=st.sampled_from([0.0, 0.3, 0.6, 1.0]))
     def set_share(self, share: float) -> None:
@@ -171,6 +175,36 @@ class PoolMachine(RuleBasedStateMachine):
             self.pool.release(self.sequences.pop().table)
         self.pool.check_integrity()
         assert self.pool.num_free + self.pool.num_cached == self.pool.num_blocks
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_long_storm(seed: int) -> None:
+    """Mostly requests that come, are computed and go, so that the pool is full of what may be evicted."""
+    draw, machine = random.Random(seed), PoolMachine()
+    machine.set_caching(1.0, draw.choice([0.3, 0.6, 1.0]))
+    for _ in range(700):
+        chance = draw.random()
+        many = len(machine.sequences) > draw.randint(0, 3)
+        which, block = draw.randrange(40), draw.randrange(40)
+        if chance < 0.4 and not many:
+            prompt = draw.choices(BLOCKS, k=draw.randint(1, 5))
+            machine.admit(prompt, draw.randint(0, 4), draw.choice(["", "", "tenant"]))
+        elif chance < 0.95 and machine.sequences:
+            call = draw.choice([machine.publish_all, machine.release, machine.publish, machine.publish])
+            call(which, block) if call == machine.publish else call(which)
+        elif chance < 0.97 and machine.sequences:
+            machine.pin(which, draw.randint(1, 3))
+        elif chance > 0.99:
+            call = draw.choice(
+                [machine.unpin_all, machine.forget_all, machine.set_share, machine.set_caching]
+            )
+            share, protected = draw.choice([0.3, 0.6, 1.0]), draw.choice([0.3, 0.6, 1.0])
+            arguments = {machine.set_share: (share,), machine.set_caching: (1.0, protected)}
+            call(*arguments.get(call, ()))
+        machine.counts_hold()
+        machine.the_same_was_evicted()
+    assert machine.pool.evictions_total > 20
+    machine.teardown()
 
 
 TestPool = PoolMachine.TestCase

@@ -203,7 +203,6 @@ class Pool:
     def set_caching(self, caching: Caching | None) -> None:
         """From now on; None = forget everything, pins too. What is over the new share is evicted."""
         if caching is None:
-            self.unpin_all()
             self.forget_all()
         self._cache.set_caching(caching)
         self._keep_to_share()
@@ -227,7 +226,9 @@ class Pool:
         return self._cache.pin(key, fmt)
 
     def unpin_all(self) -> None:
+        """What was pinned beyond the share is evicted."""
         self._cache.unpin_all()
+        self._keep_to_share()
 
     def is_pinned(self, block_id: int) -> bool:
         return self._blocks[block_id].key in self._cache.pins

@@ -92,13 +92,12 @@ class Share:
         self.largest = largest
         self.fraction = largest
         self._decided_s: float | None = None
-        self._enough_since_s: float | None = None
-        self._enough = 0.0
+        self._less_since_s: float | None = None
 
     def set_largest(self, largest: float) -> None:
         """Another setting: begins anew at it, with what was seen of the load."""
         self.largest = self.fraction = largest
-        self._enough_since_s = None
+        self._less_since_s = None
 
     def decide(self, pool_tokens: int, pinned_tokens: int, now: float) -> float:
         """The share from now on; cheap to call every step."""
@@ -110,15 +109,12 @@ class Share:
             return self.fraction
         share = wanted(concurrency, mean, pinned_tokens, pool_tokens, self.largest)
         if share > self.fraction * (1 - HYSTERESIS):
-            self._enough_since_s = None
+            self._less_since_s = None
             if share > self.fraction * (1 + HYSTERESIS) or share == self.largest:
                 self.fraction = share
-        elif self._enough_since_s is None:
-            self._enough_since_s, self._enough = now, share
-        else:
-            # What was needed at the busiest of these moments is kept.
-            self._enough = max(self._enough, share)
-            if now - self._enough_since_s >= SHRINK_AFTER_S:
-                self.fraction = self._enough
-                self._enough_since_s = None
+        elif self._less_since_s is None:
+            self._less_since_s = now
+        elif now - self._less_since_s >= SHRINK_AFTER_S:
+            self._less_since_s = None
+            self.fraction = share
         return self.fraction
