@@ -34,8 +34,17 @@ class Limits:
     """Requests whose prefix is cached come first within their class, each other one waiting at most so much
     longer for that; None: off."""
 
+    max_full_tokens: int | None = None
+    """With quantization, the most tokens of a declared prefix that stay in the compute dtype; a constant of
+    the flag set. None: half of the longest context."""
+
     def __post_init__(self) -> None:
         assert self.max_num_batched_tokens >= self.max_num_seqs, "a step must hold one token a sequence"
+
+    @property
+    def most_full_tokens(self) -> int:
+        """Of a declared prefix, with quantization."""
+        return self.max_model_len // 2 if self.max_full_tokens is None else self.max_full_tokens
 
     @property
     def step_budget_tokens(self) -> int:

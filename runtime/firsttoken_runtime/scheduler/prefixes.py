@@ -37,7 +37,7 @@ class Prefixes:
         self,
         pool: blocks.Pool,
         lineage: bytes,
-        max_model_len: int,
+        most_full_tokens: int,
         host_index: host.HostIndex | None,
         break_even: rules.BreakEven | None,
         decisions: Counter[str],
@@ -46,9 +46,8 @@ class Prefixes:
         self.lineage = lineage
         self.host = host_index
         self.break_even = break_even
-        self._max_model_len = max_model_len
+        self._most_full_tokens = most_full_tokens
         self._decisions = decisions
-        self._roots: dict[str, bytes] = {}
 
     @property
     def is_caching(self) -> bool:
@@ -69,7 +68,7 @@ class Prefixes:
             declared_tokens,
             is_quantizing=self.pool.totals.quantized > 0,
             block_size_tokens=self.pool.block_size_tokens,
-            max_model_len=self._max_model_len,
+            most_full_tokens=self._most_full_tokens,
         )
 
     def find(self, sequence: Sequence, prefill_tokens_per_s: float) -> Hits:

@@ -157,7 +157,7 @@ class Reuse:
         return prefixes.Prefixes(
             pool,
             lineage,
-            limits.max_model_len,
+            limits.most_full_tokens,
             self.transfers.host,
             self._break_even,
             self._record.decisions,

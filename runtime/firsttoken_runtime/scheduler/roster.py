@@ -189,7 +189,9 @@ class Roster:
             self.running.move(sequence, self.order.place(sequence))
         self.reuse.settings_changed(self.running)
 
-    def restart(self, pool: blocks.Pool | None, lineage: bytes, now: float) -> int:
+    def restart(
+        self, limits: scheduler_limits.Limits, pool: blocks.Pool | None, lineage: bytes, now: float
+    ) -> int:
         """Everybody that runs is to be computed again, under that lineage and in other blocks if there are.
         `reorder` must follow. -> the known tokens that are lost."""
         lost_tokens = self.computed_tokens
@@ -200,7 +202,7 @@ class Roster:
             sequence.is_switched = True
         if pool is not None:
             self.memory = memory.Memory(pool)
-        self.reuse.restart(self.memory.pool, self.limits, lineage)
+        self.reuse.restart(self.memory.pool, limits, lineage)
         for sequence in self.sequences.values():
             sequence.chain = None
         waiting, self.waiting = self.waiting, queue.WaitingQueue()

@@ -66,26 +66,20 @@ class Precision(NamedTuple):
 
 
 def precision(
-    declared_tokens: int, *, is_quantizing: bool, block_size_tokens: int, max_model_len: int
+    declared_tokens: int, *, is_quantizing: bool, block_size_tokens: int, most_full_tokens: int
 ) -> Precision:
-    """How the tokens of a request are stored. `declared_tokens`: of its shared prefix."""
+    """How the tokens of a request are stored. declared_tokens: of its shared prefix; most_full_tokens: of
+    one sequence, a constant of the flag set, so that the pool of FULL blocks can always hold them."""
     if not is_quantizing:
         return Precision(ALL_BLOCKS, Reason.PRECISION_ONE_FORMAT)
     if declared_tokens <= 0:
         return Precision(0, Reason.PRECISION_UNDECLARED)
-    most_tokens = most_full_tokens(max_model_len)
-    num_blocks = min(declared_tokens, most_tokens) // block_size_tokens
+    num_blocks = min(declared_tokens, most_full_tokens) // block_size_tokens
     if num_blocks == 0:
         return Precision(0, Reason.PRECISION_DECLARED_SHORT)
-    if declared_tokens > most_tokens:
+    if declared_tokens > most_full_tokens:
         return Precision(num_blocks, Reason.PRECISION_DECLARED_CUT)
     return Precision(num_blocks, Reason.PRECISION_DECLARED)
-
-
-def most_full_tokens(max_model_len: int) -> int:
-    """Of one sequence, with quantization on. A constant of the flag set, so that the pool of FULL blocks
-    can always hold them."""
-    return max_model_len // 2
 
 
 def refuses_reuse(*, is_caching: bool, has_prompt_logprobs: bool) -> Reason | None:

@@ -146,7 +146,7 @@ class Scheduler:
         lineage = self.lineage if lineage is None else lineage
         lost_tokens = 0
         if pool is not None or lineage != self.lineage:
-            lost_tokens = roster.restart(pool, lineage, self._now)
+            lost_tokens = roster.restart(limits, pool, lineage, self._now)
         roster.reorder(limits, self.classes if classes is None else classes)
         return lost_tokens
 
