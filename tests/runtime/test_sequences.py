@@ -7,6 +7,7 @@ import socket
 import aiohttp
 import pytest
 
+from firsttoken_api import errors
 from firsttoken_runtime import core
 from firsttoken_runtime.server import metrics, sequence, sequences, stream
 from runtime.fake_engine import Script
@@ -133,3 +134,15 @@ async def test_what_was_sent_is_unseen_until_a_report_can_have_it():
             assert open_ones.unseen_tokens == {"a": 10, "b": 0}
         assert open_ones.unseen_tokens == {"a": 0, "b": 0}
     assert open_ones.unseen_tokens == {"a": 0, "b": 0}
+
+
+@pytest.mark.parametrize(("code", "status"), [("refused", 400), ("not_finite", 500), ("", 500)])
+async def test_what_the_engine_can_never_serve_is_the_request_s_fault(code, status):
+    open_ = sequences.Sequences(lambda _: None)
+    wanted = sequence.Wanted([1, 2], core.SamplingParams(max_tokens=1))
+    failure = core.Failure(sequence_id=1, message="too long", code=code)
+    with open_.submitted([wanted], 0.0) as group:
+        open_.take(core.StepOutput(step=1, tokens=[], failures=[failure], stats=metrics.NOTHING_SEEN))
+        with pytest.raises(errors.ApiError, match="too long") as caught:
+            group.sequences[0].take()
+    assert caught.value.status == status

@@ -48,7 +48,8 @@ class Pins:
 
     def __init__(self) -> None:
         self.prompts: list[list[int]] = []
-        self._computed_under: str | None = None
+        self._computed_under: tuple[str, int] | None = None
+        """Lineage and generation of flags: what is still cached then costs next to nothing to compute."""
 
     def use(self, prompts: list[list[int]], client: EngineClient) -> None:
         """Tell the engine. Raises UnavailableError."""
@@ -56,11 +57,13 @@ class Pins:
         client.pin(prompts)
 
     async def keep_computing(self, client: EngineClient) -> None:
-        """Look again and again whether they are computed under the lineage in force, until cancelled or the
+        """Look again and again whether they are computed under what is in force, until cancelled or the
         engine is gone."""
         while client.life.is_ready:
-            if client.stats is not None and client.stats.lineage != self._computed_under:
-                self._computed_under = client.stats.lineage
+            stats = client.stats
+            in_force = None if stats is None else (stats.lineage, client.flags.generation)
+            if in_force != self._computed_under:
+                self._computed_under = in_force
                 await self._compute(client)
             await asyncio.sleep(LOOK_EVERY_S)
 
