@@ -46,7 +46,7 @@ class Prefixes:
         self.lineage = lineage
         self.host = host_index
         self.break_even = break_even
-        self._most_full_tokens = most_full_tokens
+        self.most_full_tokens = most_full_tokens
         self._decisions = decisions
 
     @property
@@ -68,7 +68,7 @@ class Prefixes:
             declared_tokens,
             is_quantizing=self.pool.totals.quantized > 0,
             block_size_tokens=self.pool.block_size_tokens,
-            most_full_tokens=self._most_full_tokens,
+            most_full_tokens=self.most_full_tokens,
         )
 
     def find(self, sequence: Sequence, prefill_tokens_per_s: float) -> Hits:

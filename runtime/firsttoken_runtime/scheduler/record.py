@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from firsttoken_runtime.scheduler import lengths, speed, usage
+from firsttoken_runtime.scheduler import demand, lengths, speed, usage
 from firsttoken_runtime.scheduler.sequence import Sequence
 from firsttoken_runtime.scheduler.step import ScheduledStep
 
@@ -15,6 +15,7 @@ class Record:
         self.speed = speed.Speed()
         self.lengths = lengths.OutputLengths()
         self.memory_use = usage.MemoryUse()
+        self.demand = demand.FormatDemand()
         self.preemptions_total = 0
         self.decisions: Counter[str] = Counter()
         """By `rules.Reason`."""

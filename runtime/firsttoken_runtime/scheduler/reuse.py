@@ -137,6 +137,16 @@ class Reuse:
         if decided is rules.Reason.VICTIM_SWAPPED:
             self.transfers.want(sequence, [sequence.key(index) for index in range(num_blocks)])
 
+    def note_finished(self, sequence: Sequence) -> None:
+        """It ended by itself."""
+        size = self.prefixes.pool.block_size_tokens
+        declared_tokens = min(sequence.shared_prefix_tokens, self.prefixes.most_full_tokens)
+        self._record.demand.note(
+            declared_blocks=declared_tokens // size,
+            found_blocks=sequence.cached_tokens // size,
+            num_blocks=-(-sequence.num_tokens // size),
+        )
+
     def forget(self, sequence: Sequence) -> None:
         """It has ended."""
         self.transfers.unwant(sequence)

@@ -95,6 +95,10 @@ class Scheduler:
     def running_ids(self) -> Set[int]:
         return self._roster.running.ids
 
+    def full_share(self) -> float:
+        """The part of the blocks, 0..1, that is FULL under quantization, or would be."""
+        return self._roster.record.demand.full_share
+
     def last_token_times(self) -> dict[int, float]:
         """When each running sequence that has had a token had its newest one."""
         running = self._roster.running
@@ -230,6 +234,7 @@ class Scheduler:
             finish_reason = "stop"
         if finish_reason:
             roster.record.note_finished(sequence)
+            roster.reuse.note_finished(sequence)
             roster.close(sequence)
         elif self.limits.length_control:
             roster.control_length(sequence)

@@ -97,12 +97,17 @@ class Sequence:
         self.queued_at_s = queued_at_s or arrival_s
         self.scheduled_at_s = 0.0
         """When it was first given tokens; 0 = not yet. Stays as it is when it is preempted."""
+        self.loaded_at_s = 0.0
+        """When its blocks of the host tier were in place; 0 = it had none."""
         self.prefilled_at_s = 0.0
         """When the forward pass of its last prompt token ended; 0 = not yet."""
 
     def note_scheduled(self, now: float) -> None:
         """It was given tokens at `now`, of the clock of `arrival_s`."""
         self.scheduled_at_s = self.scheduled_at_s or now
+
+    def note_loaded(self, now: float) -> None:
+        self.loaded_at_s = self.loaded_at_s or now
 
     def note_prefilled(self, now: float) -> None:
         self.prefilled_at_s = self.prefilled_at_s or now
@@ -111,6 +116,7 @@ class Sequence:
         return core.FirstTokenTimes(
             queued_s=self.queued_at_s,
             scheduled_s=self.scheduled_at_s,
+            loaded_s=self.loaded_at_s,
             prefilled_s=self.prefilled_at_s,
             sampled_s=sampled_s,
         )
