@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from firsttoken_api.state import FlagsState
 from firsttoken_runtime.server import tenant
 from runtime import fake_engine
 from runtime.serving import Served, serving
@@ -131,3 +132,15 @@ async def test_state_and_metrics_know_the_cache(served: Served):
     labels = 'engine="0",model_name="fake"'
     assert f"vllm:prefix_cache_queries_total{{{labels}}} {cache['query_tokens_total']:.1f}" in text
     assert f"vllm:prefix_cache_hits_total{{{labels}}} {cache['hit_tokens_total']['device']:.1f}" in text
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+async def test_answers_to_one_prompt_wait_for_its_tokens_once(served: Served, monkeypatch, is_cached):
+    """Sixteen answers to a long prompt are not sixteen prompts for whoever decides about the queue."""
+    enabled = ("prefix-cache",) if is_cached else ()
+    monkeypatch.setattr(served.service.client._flag_switch, "state", FlagsState(enabled=enabled))
+    seen = []
+    monkeypatch.setattr(served.service, "admit", lambda lengths, kind: seen.append(lengths))
+    await _ask(served, ["a" * 20, "b" * 30], n=2)
+    await served.post(COMPLETIONS, {"prompt": "c" * 5, "n": 2, "max_tokens": 1, "prompt_logprobs": 0})
+    assert seen == [[20, 0, 30, 0] if is_cached else [20, 20, 30, 30], [5, 5]]

@@ -146,3 +146,13 @@ async def test_what_the_engine_can_never_serve_is_the_request_s_fault(code, stat
         with pytest.raises(errors.ApiError, match="too long") as caught:
             group.sequences[0].take()
     assert caught.value.status == status
+
+
+async def test_what_is_probably_cached_is_not_counted_as_unseen():
+    open_ = sequences.Sequences(lambda _: None)
+    params = core.SamplingParams(max_tokens=1)
+    wanted = [sequence.Wanted([1] * 9, params, expected_uncached_tokens=known) for known in (None, 0, 4)]
+    with open_.submitted(wanted, 0.0):
+        assert open_.unseen_tokens.total() == 13
+        assert open_.longest_prompt_tokens == 9
+    assert open_.unseen_tokens.total() == 0

@@ -53,6 +53,8 @@ def plan(
         shared_tokens = shared_prefix.of_request(
             body.shared_prefix_tokens, one.ids, one.system_tokens, service.pins.prompts
         )
+        # The first answer's prompt is computed, the others wait for it and find it.
+        is_computed_once = service.shares_prompts and params.prompt_logprobs is None
         for choice in range(body.n):
             wanted.append(
                 Wanted(
@@ -63,6 +65,7 @@ def plan(
                     expected_output_tokens=body.asked_token_limit,
                     cache_salt=cache_salt,
                     shared_prefix_tokens=shared_tokens,
+                    expected_uncached_tokens=0 if choice and is_computed_once else None,
                 )
             )
             choices.append(_choice(service, body, one, params, prepared, len(choices)))

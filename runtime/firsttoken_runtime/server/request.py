@@ -37,7 +37,7 @@ async def submitted(
 
     Raises ObjectiveUnreachableError and UnavailableError.
     """
-    service.admit([len(one.prompt_token_ids) for one in wanted], kind)
+    service.admit([one.uncached_tokens for one in wanted], kind)
     with service.client.group(wanted, timer.arrival_s, on_overflow) as group:
         service.metrics.accepted(prompt_tokens)
         try:

@@ -24,6 +24,14 @@ class Wanted:
     expected_output_tokens: int | None = None
     cache_salt: str = ""
     shared_prefix_tokens: int = 0
+    expected_uncached_tokens: int | None = None
+    """Prompt tokens that are probably not in the cache when its turn comes; None = nobody can tell."""
+
+    @property
+    def uncached_tokens(self) -> int:
+        """What it is counted with until the engine reports it."""
+        known = self.expected_uncached_tokens
+        return len(self.prompt_token_ids) if known is None else known
 
 
 class Sequence:
@@ -37,9 +45,11 @@ class Sequence:
         on_overflow: Callable[[], None] | None = None,
         *,
         request_class: str = "",
+        uncached_tokens: int | None = None,
     ) -> None:
         self.sequence_id = sequence_id
         self.prompt_tokens = prompt_tokens
+        self.uncached_tokens = prompt_tokens if uncached_tokens is None else uncached_tokens
         self.request_class = request_class
         self.prompt_scores: list[core.TokenLogprobs | None] | None = None
         """Set before the first token when the request asked for them."""

@@ -67,7 +67,7 @@ class Sequences:
 
     def _see(self, sequence: Sequence) -> None:
         if self._sent_after.pop(sequence.sequence_id, None) is not None:
-            self.unseen_tokens[sequence.request_class] -= sequence.prompt_tokens
+            self.unseen_tokens[sequence.request_class] -= sequence.uncached_tokens
 
     def _count_step(self) -> None:
         """What the report of this step counts is no longer unseen."""
@@ -117,6 +117,7 @@ class Sequences:
             arrived,
             on_overflow,
             request_class=wanted.request_class,
+            uncached_tokens=wanted.uncached_tokens,
         )
         self._next_id += 1
         self._send(
@@ -135,7 +136,7 @@ class Sequences:
         )
         self._open[sequence.sequence_id] = sequence
         self._sent_after[sequence.sequence_id] = self._num_steps
-        self.unseen_tokens[sequence.request_class] += sequence.prompt_tokens
+        self.unseen_tokens[sequence.request_class] += sequence.uncached_tokens
         return sequence
 
     def _abort(self, sequence: Sequence) -> None:

@@ -31,6 +31,7 @@ from firsttoken_runtime.settings import DEFAULT_TTFT_P95_S
 log = logging.getLogger(__name__)
 
 MAX_OPEN_REQUESTS = 1024
+PREFIX_CACHE = "prefix-cache"
 TOKENIZER_THREADS = 2
 PARSED_AT_ONCE_BYTES = 64 * 2**10
 TRACE_HEADERS = ("traceparent", "tracestate")
@@ -169,6 +170,11 @@ class Service:
             self._classes, self._classes_of = Classes(settings), settings
         return self._classes
 
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether equal prompts that are sent together are computed once."""
+        return PREFIX_CACHE in self.client.flags.enabled
+
     def resolve(self, headers: Mapping[str, str], model: str | None) -> Resolved:
         """Class and defaults of a request. Raises UnknownModelError, and BadRequestError for a wrong name."""
         classes = self.classes
@@ -179,7 +185,7 @@ class Service:
     def admit(self, prompt_lengths: Sequence[int], resolved: Resolved) -> None:
         """Before a request is submitted. Raises ObjectiveUnreachableError if it would wait too long.
 
-        prompt_lengths: tokens of the prompt of each of its sequences.
+        prompt_lengths: tokens to be computed of the prompt of each of its sequences.
         """
         settings, stats = self.client.settings_in_force, self.client.stats
         objective_s = resolved.ttft_s
@@ -199,9 +205,8 @@ class Service:
         """Uncomputed prompt tokens that the scheduler places before a request of this class, as the engine
         last reported or, in a burst that its report does not have, as was sent since.
 
-        The engine leaves out what it expects to find in its cache. What of a prompt it has not seen yet will
-        be found, nobody tells: those count whole, here and in `admit`. Whoever can tell changes
-        `Sequences.unseen_tokens` and the lengths that `admit` is given.
+        The engine leaves out what it expects to find in its cache. Of a prompt that it has not seen, nobody
+        tells what will be found; whoever can sets `Wanted.expected_uncached_tokens`.
         """
         if stats is None:
             return 0
