@@ -103,3 +103,13 @@ def test_children_are_known_though_their_parent_comes_later() -> None:
     assert not index.has_children(b"p")
     assert index.add(child) is parent
     index.check_integrity([child, parent])
+
+
+def test_ends_come_first_whatever_was_published_first() -> None:
+    index = prefix.Index()
+    chain = [named(i, bytes([i + 1]), bytes([i])) for i in range(4)]
+    for position in (2, 0, 3, 1):
+        index.add(chain[position])
+    assert index.leaves_first() == chain[::-1]
+    index.remove(chain[1])
+    assert {block.block_id for block in index.leaves_first()} == {0, 2, 3}

@@ -151,6 +151,22 @@ def test_an_evicted_block_is_told_before_it_is_used_again() -> None:
     assert one.evictions_total == 2
 
 
+def test_all_that_is_findable_is_listed_ends_first() -> None:
+    one = pool(20)
+    for token_ids in (prompt(7, 3), prompt(8, 3, shared=1), prompt(9, 4, shared=1)):
+        serve(one, token_ids)
+    one.release(one.allocate(one.num_free + 3))
+    serve(one, prompt(7, 3))  # its beginning may be published after what follows it
+    listed = list(one.findable())
+    assert len(listed) == one.num_findable
+    seen: set[bytes] = set()
+    for each in listed:
+        assert each.parent_key not in seen, "a beginning came first"
+        seen.add(each.key)
+        assert one.find(each.key, each.token_ids) == each.block_id
+    assert one.evictions_total == 3
+
+
 def test_a_block_under_those_that_are_held_goes_last() -> None:
     """Two computed one prompt at once; the one whose beginning is findable has left."""
     one = pool(12)

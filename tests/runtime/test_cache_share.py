@@ -47,6 +47,27 @@ def test_it_shrinks_only_after_a_while_and_grows_at_once() -> None:
     assert run(one, 100, 2000, 160.0, 31) > 0.3
 
 
+class FixedLoad(share.Load):
+    """So many at once, a thousand tokens each."""
+
+    def __init__(self, concurrency: int) -> None:
+        super().__init__()
+        self.concurrency = concurrency
+
+    def p99_concurrency(self) -> int:
+        return self.concurrency
+
+    def mean_prompt_tokens(self) -> float:
+        return 1000.0
+
+
+def test_a_lull_that_ends_in_time_begins_anew() -> None:
+    one = share.Share(0.5)
+    for second in range(0, 400, 10):
+        one.load = FixedLoad(50 if second % 100 == 90 else 1)
+        assert one.decide(POOL_TOKENS, 0, float(second)) == 0.5
+
+
 def test_a_small_difference_changes_nothing() -> None:
     one = share.Share(0.5)
     run(one, 40, 1000, 0.0, 400)

@@ -153,6 +153,9 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.num_findable == len(self.naive.named)
         assert self.pool.num_pinned == len(self.naive.pinned)
         assert self.pool.key_mismatches_total == 0
+        assert {one.key for one in self.pool.findable()} == {
+            key_of(one.path) for one in self.naive.named.values()
+        }
         for block_id in range(TOTALS.total):
             assert self.pool.is_findable(block_id) == (block_id in self.naive.named)
             assert self.pool.num_holds(block_id) == self.naive.holds[block_id]
@@ -199,7 +202,7 @@ def test_a_long_storm(seed: int) -> None:
                 [machine.unpin_all, machine.forget_all, machine.set_share, machine.set_caching]
             )
             share, protected = draw.choice([0.3, 0.6, 1.0]), draw.choice([0.3, 0.6, 1.0])
-            arguments = {machine.set_share: (share,), machine.set_caching: (1.0, protected)}
+            arguments = {machine.set_share: (share,), machine.set_caching: (share, protected)}
             call(*arguments.get(call, ()))
         machine.counts_hold()
         machine.the_same_was_evicted()

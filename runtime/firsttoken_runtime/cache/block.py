@@ -6,6 +6,17 @@ from typing import NamedTuple
 from firsttoken_runtime.cache.formats import Format
 
 
+class Evicted(NamedTuple):
+    """What a findable block holds. If it was evicted, its bytes are there until it is next written."""
+
+    block_id: int
+    key: bytes
+    parent_key: bytes
+    token_ids: tuple[int, ...]
+    fmt: Format
+    hits: int
+
+
 class Block:
     """It is findable while it has a key."""
 
@@ -30,13 +41,5 @@ class Block:
     def is_findable(self) -> bool:
         return bool(self.key)
 
-
-class Evicted(NamedTuple):
-    """A block that is not findable any more. Its bytes are there until it is next written."""
-
-    block_id: int
-    key: bytes
-    parent_key: bytes
-    token_ids: tuple[int, ...]
-    fmt: Format
-    hits: int
+    def told(self) -> Evicted:
+        return Evicted(self.block_id, self.key, self.parent_key, self.token_ids, self.fmt, self.hits)

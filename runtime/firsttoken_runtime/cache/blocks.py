@@ -5,12 +5,12 @@ this module sees plain slots. Blocks are fixed objects: nothing makes a new one,
 time one of three: free; held by one or more sequences; or cached, which is findable and held by nobody.
 Cached blocks are evicted when free ones run out, or when they are more than their share (`prefix_cache`).
 
-Every call takes O(1) or O(log n) for each block it names; nothing visits the whole pool but `forget_all` and
-`check_integrity`, which must hold after every call.
+Every call takes O(1) or O(log n) for each block it names; nothing visits the whole pool but `forget_all`,
+`findable` and `check_integrity`, which must hold after every call.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from firsttoken_runtime.cache import prefix_cache
 from firsttoken_runtime.cache.block import Block as Block
@@ -160,6 +160,10 @@ class Pool:
         assert len(token_ids) == self.block_size_tokens, "only whole blocks are findable"
         assert not block.key or block.key == key, f"block {block_id} is published under two keys"
         return self._cache.publish(block, key, parent_key, token_ids)
+
+    def findable(self) -> Iterator[Evicted]:
+        """Every findable block as if it were evicted, the ends of prompts first; changes nothing."""
+        return (block.told() for block in self._cache.index.leaves_first())
 
     def num_holds(self, block_id: int) -> int:
         return self._blocks[block_id].reference_count

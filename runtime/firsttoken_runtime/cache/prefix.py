@@ -65,6 +65,16 @@ class Index:
             return None
         return self._blocks.get(block.parent_key)
 
+    def leaves_first(self) -> list[Block]:
+        """All blocks, each after those that come after it in a prompt; visits them all."""
+        children: dict[bytes, list[Block]] = {}
+        for block in self._blocks.values():
+            children.setdefault(block.parent_key, []).append(block)
+        order = [block for block in self._blocks.values() if block.parent_key not in self._blocks]
+        for block in order:  # grows while it is gone through
+            order += children.get(block.key, ())
+        return order[::-1]
+
     def clear(self) -> None:
         self.version += 1
         self._blocks.clear()

@@ -98,7 +98,7 @@ class PrefixCache:
         parent = self.index.remove(block)
         if parent is not None:
             self._evictable[parent.fmt].set_inner(parent.block_id, False)
-        evicted = Evicted(block_id, block.key, block.parent_key, block.token_ids, fmt, block.hits)
+        evicted = block.told()
         block.forget()
         self.evictions_total += 1
         if self.on_evict is not None:
