@@ -53,7 +53,6 @@ NOT_BUILT_FIELDS: tuple[NotBuilt, ...] = (
     NotBuilt("resources.gpus", "at most one GPU for each replica in this version", above=1),
     NotBuilt("routes[].flags", "a route has only class and maxTokens in this version; remove it"),
     NotBuilt("routes[].params", "a route has only class and maxTokens in this version; remove it"),
-    NotBuilt("cachePins", "the prefix cache is not part of this version; remove it"),
     NotBuilt("scaling.scaleDownWindow", "the scaler of the mode SLO is not part of this version; remove it"),
     NotBuilt("scaling.advisory", "the scaler of the mode SLO is not part of this version", values=("true",)),
     NotBuilt("gate", "the regression gate is not part of this version; remove it"),

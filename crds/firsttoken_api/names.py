@@ -48,6 +48,8 @@ POD_ANNOTATIONS_FILE = "annotations"
 RUN_FOLDER = "/run/firsttoken"  # emptyDir shared by engine and sidecar
 DRAIN_SOCKET = f"{RUN_FOLDER}/drain.sock"
 RESERVED_VOLUME_PREFIX = "firsttoken-"  # of the pod volumes that the operator adds
+CACHE_PINS_FOLDER = "/etc/firsttoken/cache-pins"  # the ConfigMap of spec.cachePins
+CACHE_PINS_KEY = "pins.json"
 HOST_FOLDER = "/var/lib/firsttoken/kv"  # the claim that keeps the host tier of the KV cache
 MODELS_FOLDER = "/models"  # the claim of pvc://<claim>/<path>, read-only
 

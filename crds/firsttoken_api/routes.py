@@ -34,4 +34,5 @@ def check_names(routes: tuple[Route, ...]) -> tuple[Route, ...]:
 
 
 class CachePins(ConfigMapSource):
-    """Prompt prefixes that stay in the prefix cache."""
+    """Prompts that stay in the prefix cache: a JSON list of texts and chats under the key `pins.json`. Read
+    when a pod starts."""

@@ -26,7 +26,9 @@ RENDERED_ARGUMENTS = (
     "--kv-blocks",
     "--host-memory",
     "--host-folder",
+    "--cache-pins",
     "--flags-file",
+    "--enable",
     "--disable",
 )
 RESERVED_ENVIRONMENT = "FIRSTTOKEN_"

@@ -114,6 +114,8 @@ def _not_by_default(service: inference_service.InferenceService) -> list[str]:
     options = []
     if service.spec.runtime.prefill_priority is not PrefillPriority.NORMAL:
         options.append(f"--prefill-priority={service.spec.runtime.prefill_priority.value}")
+    if service.spec.cache_pins:
+        options.append(f"--cache-pins={names.CACHE_PINS_FOLDER}/{names.CACHE_PINS_KEY}")
     for flag, parameters in flags.cold_parameters(service.spec.optimizations).items():
         options += [COLD_OPTIONS[flag, name].format(value) for name, value in sorted(parameters.items())]
     return options

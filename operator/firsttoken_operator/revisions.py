@@ -54,7 +54,7 @@ def intent(service: inference_service.InferenceService, model: resolved.Resolved
         mode="json",
         by_alias=True,
         exclude_defaults=True,
-        include={"model", "runtime", "resources", "drain", "pod_template"},
+        include={"model", "runtime", "resources", "cache_pins", "drain", "pod_template"},
     )
     parameters = flags.cold_parameters(service.spec.optimizations)
     return cold | ({"parameters": parameters} if parameters else {}) | {"digest": model.digest}

@@ -140,6 +140,7 @@ VALID = (
         "largest chunk",
         flags({"name": "chunked-prefill", "mode": "Forced", "params": {"chunkTokens": "4096"}}),
     ),
+    Case("pinned prompts", {"cachePins": {"configMapRef": {"name": "pins"}}}),
     Case("scale to none", {"scaling": {"mode": "Fixed", "replicas": 0}}),
     Case("equal bounds", {"scaling": {"mode": "External", "min": 3, "max": 3}}),
     Case("routing without a strategy", {"routing": {"strategy": "None"}}),
@@ -440,6 +441,8 @@ INVALID = (
             "--kv-blocks=7",
             "--host-memory=1Gi",
             "--host-folder=/tmp",
+            "--cache-pins=x",
+            "--enable=kv-int8",
         )
     ),
     Case("window of a day", {"slo": {"window": "24h"}}, says=("spec.slo.window", "from 10s to 1h")),

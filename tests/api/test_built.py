@@ -24,7 +24,6 @@ SETS: dict[str, manifests.Object] = {
     "resources.gpus": {"resources": {"gpus": 2}},
     "routes[].flags": {"routes": [{"name": "chat"}, {"name": "intent", "flags": ["semantic-cache"]}]},
     "routes[].params": {"routes": [{"name": "chat"}, {"name": "intent", "params": {"threshold": "0.97"}}]},
-    "cachePins": {"cachePins": {"configMapRef": {"name": "pins"}}},
     "scaling.scaleDownWindow": {"scaling": {"scaleDownWindow": "300s"}},
     "scaling.advisory": {"scaling": {"advisory": True}},
     "gate": {"gate": {"suite": {"configMapRef": {"name": "evals"}}}},

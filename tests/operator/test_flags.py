@@ -119,6 +119,16 @@ def test_flags_of_later_versions_are_listed_only_when_something_was_asked() -> N
     assert {each.name: each.enabled for each in needs.flags}["priority"] is False
 
 
+def test_an_operator_upgrade_changes_no_byte_of_what_pods_read() -> None:
+    """As it was written before there were flags of the cache."""
+    assert document_of(slo={"ttftP95": "500ms"}).to_json() == (
+        '{"schema_version":1,"generation":7,"flags":[{"name":"paged-kv","enabled":true,"params":{}},'
+        '{"name":"continuous-batching","enabled":true,"params":{}},'
+        '{"name":"chunked-prefill","enabled":true,"params":{"chunkTokens":"512"}}],'
+        '"objective":{"ttft_p95_s":0.5,"window_s":300.0},"hash":"fffb20f9026ece9c"}'
+    )
+
+
 def test_flags_of_the_cache_travel_with_their_hot_parameters_only() -> None:
     document = document_of(
         asked("prefix-cache", FlagMode.FORCED, maxFraction="0.25"),

@@ -1,4 +1,4 @@
-"""The host tier of the KV cache in the pod: memory, claim and options, whatever the flag's mode."""
+"""The KV cache in the pod: the host tier, whatever its flag's mode, and pinned prompts."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from firsttoken_operator import kv_cache
 Object = dict[str, Any]
 
 
-def tiering(mode: FlagMode = FlagMode.FORCED, **params: str) -> list[Object]:
+def tiering(mode: FlagMode = FlagMode.FORCED, /, **params: str) -> list[Object]:
     """What `spec.optimizations` says."""
     return [{"name": "kv-tiering", "mode": mode.value, "params": params}]
 
@@ -58,3 +58,18 @@ def test_the_claim_is_mounted_in_the_engine_writable() -> None:
     assert {"name": kv_cache.HOST_VOLUME, "mountPath": names.HOST_FOLDER} in engine(pod)["volumeMounts"]
     (container,) = pod["spec"]["initContainers"]
     assert all(mount["name"] != kv_cache.HOST_VOLUME for mount in container["volumeMounts"])
+
+
+def test_pinned_prompts_are_a_file_of_the_engine() -> None:
+    pod = template(cachePins={"configMapRef": {"name": "pins"}})
+    file = f"{names.CACHE_PINS_FOLDER}/{names.CACHE_PINS_KEY}"
+    assert f"--cache-pins={file}" in engine(pod)["args"]
+    (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == kv_cache.PINS_VOLUME]
+    assert volume["configMap"]["name"] == "pins"
+    assert [each["key"] for each in volume["configMap"]["items"]] == [names.CACHE_PINS_KEY]
+    (mount,) = [each for each in engine(pod)["volumeMounts"] if each["name"] == kv_cache.PINS_VOLUME]
+    assert (mount["mountPath"], mount["readOnly"]) == (names.CACHE_PINS_FOLDER, True)
+
+
+def test_without_pins_an_engine_of_an_earlier_version_is_not_asked_for_them() -> None:
+    assert not [each for each in engine(template())["args"] if each.startswith("--cache-pins")]

@@ -70,6 +70,7 @@ def test_what_is_hot_makes_no_revision(change: dict[str, Any]) -> None:
         {"optimizations": [{"name": "kv-tiering", "mode": "Disabled", "params": {"hostMemory": "1Gi"}}]},
         {"optimizations": [{"name": "kv-tiering", "mode": "Forced", "params": {"claimName": "warm"}}]},
         {"resources": {"cpu": "2", "memory": "2Gi"}},
+        {"cachePins": {"configMapRef": {"name": "pins"}}},
         {"drain": {"timeout": "5s"}},
         {"podTemplate": {"nodeSelector": {"zone": "a"}}},
         {"model": {"source": "pvc://models/smollm2.gguf", "servedName": "other"}},
