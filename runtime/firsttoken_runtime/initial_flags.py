@@ -77,6 +77,8 @@ def _by_hand(disabled: Sequence[str], enabled: dict[str, dict[str, str]]) -> Hot
     }
     for name in flags.BUILT:
         missing = [need for need in flags.BY_NAME[name].needs if need not in on]
+        if name in enabled and missing:
+            raise OptionError("--enable", f"{name} needs {missing[0]}, which is off")
         if name in on and missing:
             raise OptionError("--disable", f"{name} needs {missing[0]}; add --disable {name}")
         excluded = [other for other in flags.BY_NAME[name].excludes if other in on]

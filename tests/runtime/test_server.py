@@ -229,7 +229,7 @@ async def test_many_at_once_leave_nothing_behind(server):
 
 async def test_the_engines_death_ends_streams_with_an_error():
     async with _server("--disable", "chunked-prefill", "--kv-blocks", "64") as server:
-        assert "Flags in force: paged-kv, continuous-batching, priority\n" in server.said
+        assert "Flags in force: paged-kv, continuous-batching, prefix-cache, priority\n" in server.said
         children = _children(server.process.pid)
         body = {"prompt": "Once", "max_tokens": 500, "ignore_eos": True, "stream": True}
         async with server.http.post(f"{server.url}/v1/completions", json=body) as response:

@@ -40,6 +40,9 @@ def _tier(**options: object) -> None:
         (lambda: initial_flags.initial_settings(Path("x"), [], ["paged-kv"]), "--enable"),
         (lambda: initial_flags.initial_settings(None, [], ["nothing"]), "--enable"),
         (lambda: initial_flags.initial_settings(None, ["paged-kv"], ["paged-kv"]), "--enable"),
+        (lambda: initial_flags.initial_settings(None, ["prefix-cache"], ["kv-tiering"]), "--enable"),
+        (lambda: initial_flags.initial_settings(None, ["paged-kv"], []), "--disable"),
+        (lambda: initial_flags.initial_settings(None, [], ["kv-tiering:hostMemory=1Gi"]), "--enable"),
         (lambda: initial_flags.initial_settings(None, [], ["chunked-prefill:tokens=64"]), "--enable"),
         (lambda: initial_flags.initial_settings(None, [], ["chunked-prefill:chunkTokens"]), "--enable"),
         (lambda: initial_flags.initial_settings(None, [], ["paged-kv:blockSize=32"]), "--enable"),
@@ -89,14 +92,14 @@ def test_enabled_flags_carry_their_parameters():
     assert by_name["length-control"].params == {}
 
 
-def test_flags_that_exclude_each_other_are_refused_by_name(monkeypatch):
-    names = ("paged-kv", "kv-int8", "kv-fp8")
-    monkeypatch.setattr(flags, "BUILT", names)
+def test_flags_that_exclude_each_other_are_refused_by_name():
     with pytest.raises(OptionError, match="kv-int8 and kv-fp8 exclude each other"):
         initial_flags.initial_settings(None, [], ["kv-int8", "kv-fp8"])
-    alone = initial_flags.initial_settings(None, [], ["kv-fp8"])
+    alone = initial_flags.initial_settings(None, [], ["kv-fp8:fullPrecisionLayers=4"])
     assert alone is not None
-    assert [flag.enabled for flag in alone.flags] == [True, False, True]
+    by_name = {flag.name: flag for flag in alone.flags}
+    assert (by_name["kv-fp8"].enabled, by_name["kv-int8"].enabled) == (True, False)
+    assert by_name["kv-fp8"].params == {"fullPrecisionLayers": "4"}
 
 
 def test_sources_and_names(tmp_path):
