@@ -14,10 +14,10 @@ def run(*arguments: str):
 
 
 def test_a_core_is_left_for_the_client(tmp_path):
-    wish = options.TimedServer(str(tmp_path), time_limit=0.5).wish()
+    wish = options.TimedRounds(str(tmp_path), time_limit=0.5).wish()
     assert wish.threads == str(max(1, len(os.sched_getaffinity(0)) - 1))
     assert wish.time_limit_s == 30.0
-    assert options.TimedServer(str(tmp_path), threads="3").wish().threads == "3"
+    assert options.TimedRounds(str(tmp_path), threads="3").wish().threads == "3"
 
 
 def test_token_ids():
@@ -40,7 +40,7 @@ def test_a_command_has_its_own_options_and_the_shared_ones_with_its_defaults():
     seen = []
 
     @options.register(app, repeats=7)
-    def measure(shared: options.TimedServer, requests: options.Requests = 9) -> None:
+    def measure(shared: options.TimedRounds, requests: options.Requests = 9) -> None:
         """Measures."""
         seen.append((shared, requests))
 
@@ -48,8 +48,8 @@ def test_a_command_has_its_own_options_and_the_shared_ones_with_its_defaults():
     assert runner.invoke(app, ["model", "--requests", "4", "--time-limit", "2"]).exit_code == 0
     assert runner.invoke(app, ["model", "--repeats", "1", "--seed", "5"]).exit_code == 0
     assert seen == [
-        (options.TimedServer("model", repeats=7, time_limit=2.0), 4),
-        (options.TimedServer("model", repeats=1, seed=5), 9),
+        (options.TimedRounds("model", repeats=7, time_limit=2.0), 4),
+        (options.TimedRounds("model", repeats=1, seed=5), 9),
     ]
     assert "Measures." in runner.invoke(app, ["--help"]).output
     assert runner.invoke(app, []).exit_code == 2
@@ -60,7 +60,7 @@ def test_a_default_for_an_option_that_is_not_there_is_our_mistake():
         options.register(typer.Typer(), imaginary=1)(of_a_server)
 
 
-def of_a_server(shared: options.Server) -> None:
+def of_a_server(shared: options.Rounds) -> None:
     """Nothing."""
 
 

@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="Measure the engine under load.")
 
 @options.register(app, repeats=2)
 def table(
-    shared: options.Server,
+    shared: options.Rounds,
     profile: Annotated[str, typer.Option(help="cpu, reference or long-tail.")] = "cpu",
     requests: Annotated[int | None, typer.Option(min=1, help="Requests of a round; the profile's.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, max=1000, help="Clients; the profile's.")] = None,
@@ -73,7 +73,7 @@ def table(
 
 @options.register(app)
 def priority(
-    shared: options.TimedServer, requests: options.Requests = 512, concurrency: options.Concurrency = 256
+    shared: options.TimedRounds, requests: options.Requests = 512, concurrency: options.Concurrency = 256
 ) -> None:
     """10 % interactive among batch requests: with the flag priority, and without."""
     from firsttoken_runtime.bench import scenarios
@@ -83,7 +83,7 @@ def priority(
 
 @options.register(app)
 def chunked(
-    shared: options.TimedServer,
+    shared: options.TimedRounds,
     requests: options.Requests = 100,
     concurrency: options.Concurrency = 8,
     chunk_tokens: Annotated[int, typer.Option(min=64, max=4096, help="Tokens of a chunk.")] = 256,
@@ -96,7 +96,7 @@ def chunked(
 
 @options.register(app)
 def length(
-    shared: options.TimedServer, requests: options.Requests = 200, concurrency: options.Concurrency = 48
+    shared: options.TimedRounds, requests: options.Requests = 200, concurrency: options.Concurrency = 48
 ) -> None:
     """A mixed load: first come first served, short answers first, and that with length limits."""
     from firsttoken_runtime.bench import scenarios
@@ -106,7 +106,7 @@ def length(
 
 @options.register(app)
 def tpot(
-    shared: options.TimedServer,
+    shared: options.TimedRounds,
     requests: Annotated[int, typer.Option(min=4, help="Decoding requests of a round.")] = 24,
     objective_ms: Annotated[
         float | None, typer.Option(min=0.1, help="TPOT P95 to hold; 1.5 times that of decodes alone.")

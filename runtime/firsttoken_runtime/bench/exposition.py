@@ -11,9 +11,9 @@ NEEDED = metrics.ENGINE_KV_NEEDED_SLOT_SECONDS.exposed_name
 ALLOCATED = metrics.ENGINE_KV_ALLOCATED_SLOT_SECONDS.exposed_name
 PREEMPTIONS = metrics.VLLM_PREEMPTIONS.exposed_name
 # In tokens.
-LOOKED_UP = "vllm:prefix_cache_queries_total"
-FOUND = "vllm:prefix_cache_hits_total"
-FOUND_BY_TIER = "firsttoken_engine_prefix_hit_tokens_total"
+LOOKED_UP = metrics.VLLM_PREFIX_QUERIES.exposed_name
+FOUND = metrics.VLLM_PREFIX_HITS.exposed_name
+FOUND_BY_TIER = metrics.ENGINE_PREFIX_HITS.exposed_name
 ANY_TIER = "all"
 _TIER = re.compile(r'[{,]tier="([^"]*)"')
 

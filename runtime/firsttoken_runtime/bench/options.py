@@ -47,54 +47,60 @@ SPARE_CORE = "spare"
 
 
 @dataclass(frozen=True)
-class Server:
-    """Of a command that measures one server of ours."""
+class Engine:
+    """Of a command that measures an engine of ours."""
 
     source: Source
-    repeats: Repeats = 3
     out: Out = None
-    seed: Seed = 1
     threads: Threads = SPARE_CORE
     dtype: DType = "auto"
     device: Device = "auto"
-    token_ids: TokenIds = TOKEN_IDS
 
-    @property
-    def ids(self) -> range:
-        return token_ids(self.token_ids)
-
-    def wish_within(self, minutes: float) -> "conduct.Wish":
+    def wish_within(self, minutes: float, *, repeats: int = 1, seed: int = 0) -> "conduct.Wish":
         from firsttoken_runtime.bench import conduct
 
         threads = self.threads
         if threads == SPARE_CORE:
             threads = str(max(1, len(os.sched_getaffinity(0)) - 1))
         return conduct.Wish(
-            path_of(self.source),
-            self.out,
-            self.repeats,
-            self.seed,
-            minutes * 60,
-            threads,
-            self.dtype,
-            self.device,
+            path_of(self.source), self.out, repeats, seed, minutes * 60, threads, self.dtype, self.device
         )
+
+
+@dataclass(frozen=True)
+class Load(Engine):
+    """Of one whose requests are made from a seed."""
+
+    seed: Seed = 1
+    token_ids: TokenIds = TOKEN_IDS
+
+    @property
+    def ids(self) -> range:
+        return token_ids(self.token_ids)
+
+
+@dataclass(frozen=True)
+class Rounds(Load):
+    """Of one that repeats them."""
+
+    repeats: Repeats = 3
 
     def measure_within(self, wanted: "experiment.Experiment", minutes: float) -> None:
         """From the start of the server to the exit status."""
         from firsttoken_runtime.bench import conduct
 
-        ending.leave(conduct.reasons(ending.run(conduct.run(wanted, self.wish_within(minutes)))))
+        wish = self.wish_within(minutes, repeats=self.repeats, seed=self.seed)
+        ending.leave(conduct.reasons(ending.run(conduct.run(wanted, wish))))
 
 
 @dataclass(frozen=True)
-class TimedServer(Server):
+class TimedRounds(Rounds):
     """The same, with the time that it may take."""
 
     time_limit: Minutes = 30.0
 
     def wish(self) -> "conduct.Wish":
-        return self.wish_within(self.time_limit)
+        return self.wish_within(self.time_limit, repeats=self.repeats, seed=self.seed)
 
     def measure(self, wanted: "experiment.Experiment") -> None:
         self.measure_within(wanted, self.time_limit)
