@@ -143,7 +143,9 @@ class Folder:
 
     def _remove(self, path: Path) -> None:
         try:
-            path.unlink(missing_ok=True)
+            path.unlink()
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # it was never made, or another engine was first
         except OSError as error:
             self._problems.note(UNWRITABLE, f"{path}: {error.strerror}")
 

@@ -19,7 +19,8 @@ from firsttoken_runtime.cache.host_problems import Problems
 
 PAUSED = "paused"
 QUEUE_FULL = "queue_full"
-_WRITE_QUEUE_RECORDS = 64
+QUEUE_BYTES = 64 * 1024**2
+"""Of records that wait to be written."""
 _RESTORED_QUEUE_RECORDS = 16
 _PAUSE_S = 10.0
 """After a record could not be written, so that a full disk is not tried again for each."""
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class DiskStore:
-    """One folder. All methods are for the loop's thread and return at once, but `close`."""
+    """One folder. All methods are for the loop's thread; those without a timeout return at once."""
 
     def __init__(
         self, path: Path, capacity_bytes: int, problems: Problems, *, pause_s: float = _PAUSE_S
@@ -36,17 +37,24 @@ class DiskStore:
         self._folder = disk_folder.Folder(path, capacity_bytes, problems)
         self._problems = problems
         self._pause_s = pause_s
-        self._to_write: queue.Queue[Record | None] = queue.Queue(_WRITE_QUEUE_RECORDS)
+        self._to_write: queue.SimpleQueue[Record | None] = queue.SimpleQueue()
+        self._waiting_bytes = 0
+        self._written = threading.Condition()
         self._restore: _Restore | None = None
         self._writer = threading.Thread(target=self._write_all, name="disk-store-writer", daemon=True)
         self._writer.start()
 
-    def write(self, record: Record) -> None:
-        """Soon, or never when too many wait."""
-        try:
-            self._to_write.put_nowait(record)
-        except queue.Full:
-            self._problems.note(QUEUE_FULL, "the disk is slower than the host tier; records are left out")
+    def write(self, record: Record, timeout_s: float = 0.0) -> None:
+        """Soon; or never, when too many are still waiting after so long."""
+        size = len(record.payload)
+        with self._written:
+            if not self._written.wait_for(
+                lambda: self._waiting_bytes == 0 or self._waiting_bytes + size <= QUEUE_BYTES, timeout_s
+            ):
+                self._problems.note(QUEUE_FULL, "the disk is slower than the host tier; records are left out")
+                return
+            self._waiting_bytes += size
+        self._to_write.put(record)
 
     def start_restoring(self, lineage: bytes, bytes_of: Mapping[Format, int]) -> None:
         """Read back the records of this lineage, used last first; an earlier call's are forgotten."""
@@ -71,12 +79,8 @@ class DiskStore:
     def close(self, timeout_s: float) -> None:
         """Write what waits, for at most so long."""
         self.stop_restoring()
-        deadline = time.monotonic() + timeout_s
-        try:
-            self._to_write.put(None, timeout=timeout_s)
-            self._writer.join(max(deadline - time.monotonic(), 0.0))
-        except queue.Full:
-            pass
+        self._to_write.put(None)
+        self._writer.join(timeout_s)
         if self._writer.is_alive():
             _log.warning("the disk was too slow: %d records were not written", self._to_write.qsize())
 
@@ -87,6 +91,9 @@ class DiskStore:
                 self._problems.note(PAUSED, "records are left out for a while after one could not be written")
             elif not self._folder.write(record):
                 resume_at = time.monotonic() + self._pause_s
+            with self._written:
+                self._waiting_bytes -= len(record.payload)
+                self._written.notify()
 
 
 class _Restore:

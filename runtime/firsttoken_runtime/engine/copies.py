@@ -44,6 +44,8 @@ class Copies:
             index, store, blocks, on_saved=self._write_to_disk, by_layer=by_layer, lane=lane
         )
         self._refused_seen = 0
+        self._disk_deadline = 0.0
+        """Until then a save may wait for the disk."""
         self._start_restoring()
 
     @property
@@ -96,14 +98,21 @@ class Copies:
         while time.monotonic() < deadline and (record := self._disk.poll_restored()) is not None:
             self._take_in(record)
 
-    def keep(self, blocks: Iterable[Evicted]) -> None:
-        """Save what is in the device pool before it goes, by the same policy as on an eviction."""
+    def keep(self, blocks: Iterable[Evicted], disk_timeout_s: float = 5.0) -> None:
+        """Save what is in the device pool before it goes, by the same policy as on an eviction.
+
+        blocks: children before parents. Where there is no room for all, it is the children that are left
+        out: they could not be found without their parents. The disk may take about so long.
+        """
         saves = [
             block_mover.Pair(block.block_id, slot)
-            for block in blocks
+            for block in reversed(list(blocks))
             if (slot := self.index.store(block)) is not None
         ]
-        self.run(saves, [])
+        self._disk_deadline = time.monotonic() + disk_timeout_s
+        self.run(saves[::-1], [])
+        self._mover.finish()
+        self._disk_deadline = 0.0
 
     def rehearse_load(self, num_blocks: int) -> None:
         """Load so many blocks, to be timed; before the first `settle`, while nobody holds a block."""
@@ -136,7 +145,8 @@ class Copies:
             entry = self.index.entry(slot)
             payload = self._store.read(slot, entry.fmt)
             self._disk.write(
-                Record(self._lineage, entry.key, entry.parent_key, entry.token_ids, entry.fmt, payload)
+                Record(self._lineage, entry.key, entry.parent_key, entry.token_ids, entry.fmt, payload),
+                max(self._disk_deadline - time.monotonic(), 0.0),
             )
 
     def _take_in(self, record: Record) -> None:
