@@ -74,6 +74,15 @@ def test_fp8_rounds_halves_to_even() -> None:
     assert codes.float().tolist() == [[448.0, 16.0, 20.0, -16.0, 0.0, 2**-8, 448.0]]
 
 
+def test_every_fp8_code_is_widened_exactly() -> None:
+    codes = torch.tensor([code for code in range(256) if code & 0x7F != 0x7F], dtype=torch.uint8)
+    codes = codes.view(torch.float8_e4m3fn)
+    for scale in (1.0, 3.140625, 2**-24, 65504.0):
+        scales = torch.tensor([scale], dtype=torch.float16)
+        back = kv_quant.dequantize(codes[None], scales, torch.float32)
+        assert torch.equal(back[0], codes.float() * scales.float())
+
+
 @KINDS
 def test_the_rounded_scale_divides(kind: str) -> None:
     """With the scale before its rounding, codes near the ends would be others."""
