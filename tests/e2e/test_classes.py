@@ -1,17 +1,15 @@
 """Request classes and routes reach a running engine through the sidecar, and change without a restart."""
 
 import time
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import openai
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.support import clients, services
-from e2e.support.kube import Kubectl, Object, condition, wait_for
+from e2e.support.kube import Kubectl, Object, wait_for
 from firsttoken_api import metrics, names
 
 NAME = "shared"
@@ -67,15 +65,7 @@ def _ask(
 
 def _waiting(pod: Object) -> dict[str, float]:
     """Waiting sequences by class, from the metrics that the sidecar exports for its engine."""
-    url = f"http://{pod['status']['podIP']}:{names.OPS_PORT}/metrics"
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-    return {
-        sample.labels["class"]: sample.value
-        for family in families
-        for sample in family.samples
-        if sample.name == metrics.ENGINE_WAITING.name
-    }
+    return {labels[0]: value for labels, value in services.pod_metric(pod, metrics.ENGINE_WAITING).items()}
 
 
 @contextmanager
@@ -123,25 +113,15 @@ def test_waiting_requests_are_counted_by_class_and_the_urgent_go_first(
 
 def test_the_default_class_changes_without_a_restart(sandbox: Kubectl, shared: Object) -> None:
     pod = _pod(sandbox)
-    before = sandbox.get("infsvc", NAME)["status"]
+    before = sandbox.get("infsvc", NAME)
     begin = time.monotonic()
     sandbox.patch("infsvc", NAME, {"spec": {"slo": {"defaultClass": "interactive"}}})
-
-    def applied() -> Object | None:
-        found = sandbox.get("infsvc", NAME)
-        generation = found["status"]["flagGeneration"]
-        is_newer = generation["applied"] > before["flagGeneration"]["applied"]
-        is_true = condition(found, "FlagsApplied").get("status") == "True"
-        return found if is_newer and is_true and generation["applied"] == generation["desired"] else None
-
-    after = wait_for("the new default class in force", applied, timeout_s=20, every_s=0.1)["status"]
+    after = services.wait_applied(sandbox, NAME, newer_than=before)
     print(f"patch -> reported as applied: {time.monotonic() - begin:.2f} s")
     with _burst(_client(pod), {}, max_tokens=16):
         wait_for("interactive requests that wait", lambda: _waiting(pod).get("interactive"), 20, every_s=0.05)
-    same = _pod(sandbox)
-    assert same["metadata"]["uid"] == pod["metadata"]["uid"]
-    assert all(each["restartCount"] == 0 for each in same["status"]["containerStatuses"])
-    assert after["revisions"]["stable"] == before["revisions"]["stable"]
+    services.assert_same_pod(pod, _pod(sandbox))
+    assert after["status"]["revisions"]["stable"] == before["status"]["revisions"]["stable"]
 
 
 def test_a_default_class_that_is_none_is_refused_with_those_there_are(

@@ -4,8 +4,10 @@ import json
 import urllib.request
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from e2e.support.kube import STATE_FOLDER, Kubectl, Object, condition, wait_for
-from firsttoken_api import names
+from firsttoken_api import metrics, names
 
 MODELS_CLAIM = "models"
 MODEL_FILE = "smollm2.gguf"
@@ -19,9 +21,9 @@ def namespace(name: str) -> Object:
     }
 
 
-def models_volume(in_namespace: str, folder: str = str(STATE_FOLDER / "models")) -> list[Object]:
-    """A claim named `models` in that namespace, bound to a folder of the node."""
-    volume = f"models-{in_namespace}"
+def claim(name: str, in_namespace: str, folder: str, access_mode: str) -> list[Object]:
+    """A claim of that name, bound to a folder of the node that exists."""
+    volume = f"{name}-{in_namespace}"
     size = {"storage": "1Gi"}
     return [
         {
@@ -30,25 +32,30 @@ def models_volume(in_namespace: str, folder: str = str(STATE_FOLDER / "models"))
             "metadata": {"name": volume},
             "spec": {
                 "capacity": size,
-                "accessModes": ["ReadOnlyMany"],
+                "accessModes": [access_mode],
                 "persistentVolumeReclaimPolicy": "Retain",
                 "storageClassName": "",
-                "claimRef": {"namespace": in_namespace, "name": MODELS_CLAIM},
+                "claimRef": {"namespace": in_namespace, "name": name},
                 "hostPath": {"path": folder, "type": "Directory"},
             },
         },
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": MODELS_CLAIM, "namespace": in_namespace},
+            "metadata": {"name": name, "namespace": in_namespace},
             "spec": {
-                "accessModes": ["ReadOnlyMany"],
+                "accessModes": [access_mode],
                 "storageClassName": "",
                 "volumeName": volume,
                 "resources": {"requests": size},
             },
         },
     ]
+
+
+def models_volume(in_namespace: str, folder: str = str(STATE_FOLDER / "models")) -> list[Object]:
+    """A claim named `models` in that namespace."""
+    return claim(MODELS_CLAIM, in_namespace, folder, "ReadOnlyMany")
 
 
 def service(name: str, source: str = f"pvc://{MODELS_CLAIM}/{MODEL_FILE}", **spec: Any) -> Object:
@@ -99,3 +106,39 @@ def pod_state(pod: Object) -> Object:
     with urllib.request.urlopen(url, timeout=5) as answer:
         state: Object = json.load(answer)
     return state
+
+
+def pod_metric(pod: Object, metric: metrics.Metric) -> dict[tuple[str, ...], float]:
+    """Values of a metric that the pod exports, by the values of its labels."""
+    url = f"http://{pod['status']['podIP']}:{names.OPS_PORT}/metrics"
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {
+        tuple(sample.labels[label] for label in metric.labels): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == metric.exposed_name
+    }
+
+
+def wait_applied(kubectl: Kubectl, name: str, newer_than: Object, timeout_s: float = 30) -> Object:
+    """The service once newer hot settings than those of the earlier look are in force in every pod."""
+
+    def probe() -> Object | None:
+        found = kubectl.get("infsvc", name)
+        generation = found["status"]["flagGeneration"]
+        is_newer = generation["applied"] > newer_than["status"]["flagGeneration"]["applied"]
+        is_true = condition(found, "FlagsApplied").get("status") == "True"
+        return found if is_newer and is_true and generation["applied"] == generation["desired"] else None
+
+    return wait_for(f"newer settings of {name} in force", probe, timeout_s, every_s=0.1)
+
+
+def assert_same_pod(pod: Object, later: Object) -> None:
+    """Neither the pod nor one of its containers was restarted in between."""
+    assert later["metadata"]["uid"] == pod["metadata"]["uid"]
+    statuses = [
+        *later["status"]["containerStatuses"],
+        *later["status"].get("initContainerStatuses", []),
+    ]
+    assert [each["restartCount"] for each in statuses] == [0] * len(statuses)
