@@ -151,6 +151,35 @@ async def test_answers_logprobs_and_scores_agree(server):
     assert choice["logprobs"]["token_logprobs"][1:] == pytest.approx(scored["logprobs"][1:-4], abs=0.05)
 
 
+async def test_a_system_prompt_is_found_again_but_not_under_another_salt(server):
+    system = {"role": "system", "content": "You answer in one short sentence. " * 30}
+
+    async def cached(question: str, **parameters: object) -> tuple[int, int]:
+        answer = await server.client.chat.completions.create(
+            model="smollm2",
+            messages=[system, {"role": "user", "content": question}],
+            max_tokens=2,
+            temperature=0,
+            extra_body=parameters,
+        )
+        usage = answer.usage
+        return usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens
+
+    tokens, first = await cached("What is the capital of France?")
+    assert first == 0
+    assert await cached("What is the capital of France?") == (tokens, (tokens - 1) // 16 * 16)
+    _, shared = await cached("And of Italy?")
+    assert 150 < shared < tokens
+    assert (await cached("And of Italy?", cache_salt="mine"))[1] == 0
+    assert (await cached("And of Italy?", cache_salt="mine", n=2))[1] > shared
+    before = (await server.state())["cache"]
+    await cached("And of Spain?")
+    after = (await server.state())["cache"]
+    assert after["query_tokens_total"] > before["query_tokens_total"]
+    assert after["hit_tokens_total"]["device"] >= before["hit_tokens_total"]["device"] + shared
+    assert len(after["lineage"]) == 16
+
+
 async def test_an_answer_follows_its_schema(server):
     schema = {
         "type": "object",

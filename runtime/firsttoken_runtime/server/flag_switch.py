@@ -4,6 +4,7 @@ One switch at a time; the engine answers each at a step boundary, in the order i
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 
@@ -11,6 +12,8 @@ from firsttoken_api import errors
 from firsttoken_api.hot_settings import HotSettings
 from firsttoken_api.state import FlagsState
 from firsttoken_runtime import core
+
+log = logging.getLogger(__name__)
 
 FLAGS_TIMEOUT_S = 10.0
 
@@ -71,5 +74,12 @@ class FlagSwitch:
         else:
             self.state = FlagsState(generation=answer.generation, hash=answer.hash, enabled=answer.enabled)
             self.settings = asked
+            log.info(
+                "flags of generation %d are in force: KV in %s, lineage %s, %d tokens to compute again",
+                answer.generation,
+                answer.kv_type,
+                answer.lineage or "none",
+                answer.recompute_tokens,
+            )
         if not answered.done():  # given up meanwhile
             answered.set_result(answer)
