@@ -126,6 +126,7 @@ class PoolMachine(RuleBasedStateMachine):
     def set_caching(self, most: float, protected: float) -> None:
         self.pool.set_caching(blocks.Caching(most, protected))
         self.naive.is_caching, self.naive.max_fraction, self.naive.protected_fraction = True, most, protected
+        self.naive.keep_bounds()
         self.naive.bound_pins()
         self.naive.keep_to_share()
 

@@ -137,8 +137,8 @@ class PrefixCache:
                     for total, reserved in zip(self._totals, caching.reserved, strict=True)
                 )
             )
-        self._unpinned(self.pins.bound(most_pinned))
         self._set_bounds()
+        self._unpinned(self.pins.bound(most_pinned))
 
     def pin(self, key: bytes, fmt: Format) -> bool:
         block = self.index.get(key)

@@ -3,7 +3,8 @@
 Blocks enter in probation; one that was hit twice is protected, and only leaves of probation go before
 protected leaves. The protected part is bounded: what is over is put back in probation, the least recently
 used first. A block that findable blocks come after goes only when no leaf is left: that happens where a
-sequence holds the end of a chain whose beginning it holds a private copy of.
+sequence holds the end of a chain whose beginning it holds a private copy of, and where the blocks that come
+after have the other format.
 
 A heap orders them: every change puts a new entry on it and leaves the old one behind, to be dropped when it
 comes to the top, or all at once when half of the heap is old. So every call is O(log n).
@@ -12,20 +13,11 @@ comes to the top, or all at once when half of the heap is old. So every call is 
 import heapq
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-
-@dataclass(slots=True)
-class _Place:
-    """Of one block. A smaller `ticket` goes earlier within its rank."""
-
-    ticket: int
-    is_protected: bool
-    is_inner: bool
-
-    @property
-    def entry(self) -> tuple[int, int]:
-        return 2 * self.is_inner + self.is_protected, self.ticket
+_Entry = tuple[int, int, int]
+"""Rank, ticket, block id: the smallest goes first."""
+_PROTECTED, _INNER = 1, 2
+"""Bits of a rank."""
 
 
 class Slru:
@@ -33,40 +25,44 @@ class Slru:
 
     def __init__(self) -> None:
         self.max_protected = 0
-        self._places: dict[int, _Place] = {}
+        self._entries: dict[int, _Entry] = {}
         self._protected: OrderedDict[int, None] = OrderedDict()
-        self._heap: list[tuple[int, int, int]] = []
-        self._next_ticket = 0
+        self._heap: list[_Entry] = []
+        self._last_ticket = 0
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
     def __contains__(self, block_id: int) -> bool:
-        return block_id in self._places
+        return block_id in self._entries
 
     @property
     def num_protected(self) -> int:
         return len(self._protected)
 
+    def is_protected(self, block_id: int) -> bool:
+        return block_id in self._protected
+
     def add(self, block_id: int, *, is_protected: bool, is_inner: bool) -> None:
         """The most recently used one from now on. `is_inner`: findable blocks come after it."""
-        assert block_id not in self._places, block_id
-        self._put(block_id, _Place(self._ticket(), is_protected, is_inner))
+        assert block_id not in self._entries, block_id
+        self._put(block_id, is_protected * _PROTECTED + is_inner * _INNER)
         if is_protected:
             self._protected[block_id] = None
             self._demote()
 
     def remove(self, block_id: int) -> None:
-        place = self._places.pop(block_id)
-        if place.is_protected:
+        rank, _, _ = self._entries.pop(block_id)
+        if rank & _PROTECTED:
             del self._protected[block_id]
         self._drop_old_entries()
 
     def set_inner(self, block_id: int, is_inner: bool) -> None:
         """Its place in time stays; unknown ones are nobody's to evict and stay so."""
-        place = self._places.get(block_id)
-        if place is not None and place.is_inner != is_inner:
-            self._put(block_id, _Place(place.ticket, place.is_protected, is_inner))
+        entry = self._entries.get(block_id)
+        if entry is not None:
+            rank, ticket, _ = entry
+            self._put(block_id, (rank & _PROTECTED) + is_inner * _INNER, ticket)
 
     def set_max_protected(self, max_protected: int) -> None:
         self.max_protected = max_protected
@@ -75,47 +71,41 @@ class Slru:
     def next(self) -> int | None:
         """Who is to be evicted; it stays until it is removed."""
         while self._heap:
-            *entry, block_id = self._heap[0]
-            place = self._places.get(block_id)
-            if place is not None and place.entry == tuple(entry):
+            entry = self._heap[0]
+            block_id = entry[2]
+            if self._entries.get(block_id) is entry:
                 return block_id
             heapq.heappop(self._heap)
         return None
 
-    def is_protected(self, block_id: int) -> bool:
-        return block_id in self._protected
+    def clear(self) -> None:
+        self._entries.clear()
+        self._protected.clear()
+        self._heap.clear()
 
-    def _ticket(self) -> int:
-        self._next_ticket += 1
-        return self._next_ticket
-
-    def _put(self, block_id: int, place: _Place) -> None:
-        self._places[block_id] = place
-        heapq.heappush(self._heap, (*place.entry, block_id))
+    def _put(self, block_id: int, rank: int, ticket: int | None = None) -> None:
+        if ticket is None:
+            ticket = self._last_ticket = self._last_ticket + 1
+        entry = self._entries[block_id] = (rank, ticket, block_id)
+        heapq.heappush(self._heap, entry)
         self._drop_old_entries()
 
     def _demote(self) -> None:
         while len(self._protected) > self.max_protected:
             block_id, _ = self._protected.popitem(last=False)
             # The most recently used of probation: it has another round to be hit in.
-            self._put(block_id, _Place(self._ticket(), False, self._places[block_id].is_inner))
+            self._put(block_id, self._entries[block_id][0] - _PROTECTED)
 
     def _drop_old_entries(self) -> None:
-        if len(self._heap) > 2 * len(self._places) + 64:
-            self._heap = [(*place.entry, block_id) for block_id, place in self._places.items()]
+        if len(self._heap) > 2 * len(self._entries) + 64:
+            self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
-
-    def clear(self) -> None:
-        self._places.clear()
-        self._protected.clear()
-        self._heap.clear()
 
     def check_integrity(self, is_inner: Mapping[int, bool]) -> None:
         """Assert that just these blocks can be evicted, each in its rank, and that the bounds hold."""
-        assert {i: place.is_inner for i, place in self._places.items()} == is_inner, "leaves are known wrong"
+        ranks = {block_id: rank for block_id, (rank, _, _) in self._entries.items()}
+        assert {i: bool(rank & _INNER) for i, rank in ranks.items()} == is_inner, "leaves are known wrong"
         assert len(self._protected) <= self.max_protected, "too much is protected"
-        assert set(self._protected) == {i for i, place in self._places.items() if place.is_protected}
-        assert {(*place.entry, i) for i, place in self._places.items()} <= set(self._heap), (
-            "one is never evicted"
-        )
-        assert len(self._heap) <= 2 * len(self._places) + 64, "old entries pile up"
+        assert set(self._protected) == {i for i, rank in ranks.items() if rank & _PROTECTED}
+        assert set(map(id, self._entries.values())) <= set(map(id, self._heap)), "one is never evicted"
+        assert len(self._heap) <= 2 * len(self._entries) + 64, "old entries pile up"
