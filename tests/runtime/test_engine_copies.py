@@ -2,8 +2,8 @@
 
 import random
 from collections import deque
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -123,11 +123,15 @@ class SlowLane:
     group_bytes: int | None = 1
 
     def __init__(self) -> None:
+        self.is_open = False
         self.is_over = False
         self.waits = 0
 
-    def open(self) -> AbstractContextManager[object]:
-        return nullcontext()
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        self.is_open = True
+        yield
+        self.is_open = False
 
     def mark(self) -> copy_lane.Mark:
         return self
@@ -136,6 +140,7 @@ class SlowLane:
         return self.is_over
 
     def hold_computation(self, mark: copy_lane.Mark) -> None:
+        assert not self.is_open, "the lane would wait for itself"
         self.waits += 1
 
     def finish(self) -> None:

@@ -88,7 +88,7 @@ class Mover:
         self.blocks = blocks
         self._store.cut = self._index.cut
         self._arrivals.clear()
-        # Allocated once: no copy can fail for lack of memory while requests wait for it.
+        # Allocated once: a copy asks for no more memory than some bytes of one layer.
         self._staging = {
             fmt: torch.empty((max(STAGING_BYTES // size, 1), size), dtype=torch.uint8, device=blocks.device)
             for fmt, size in blocks.bytes_of.items()
@@ -160,14 +160,14 @@ class Mover:
         with self._lane.open():
             for move in self._moves(saves):
                 self._save(move)
-            # Nothing may be written over a block that is still being read.
-            self._lane.hold_computation(self._lane.mark())
+            read = self._lane.mark()
             moves = self._moves(loads)
-            for layers in self.blocks.groups(self._lane.group_bytes):
+            for layers in self.blocks.groups(self._lane.group_bytes) if moves else ():
                 for move in moves:
                     self._load(move, layers)
-                if moves:
-                    self._arrivals.append((layers, self._lane.mark()))
+                self._arrivals.append((layers, self._lane.mark()))
+        # Nothing may be written over a block that is still being read.
+        self._lane.hold_computation(read)
 
     def _moves(self, copies: Sequence[Copy]) -> list[_Move]:
         """Tiles that fit into the staging tensor, in order, one format at a time."""

@@ -31,7 +31,7 @@ class Lane(Protocol):
     def mark(self) -> Mark: ...
 
     def hold_computation(self, mark: Mark) -> None:
-        """What is computed from now on starts after the mark."""
+        """What is computed from now on starts after the mark. Not while the lane is open."""
         ...
 
     def finish(self) -> None:
