@@ -10,7 +10,7 @@ everything is counted per format. Blocks that are found in the cache are held at
 is only what nobody held before.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from firsttoken_runtime.cache import blocks
 from firsttoken_runtime.cache.formats import Counts, Format
@@ -106,11 +106,11 @@ class Memory:
             if missing[fmt]:
                 sequence.block_table += self.pool.allocate(missing[fmt], fmt)
 
-    def freed(self, sequence: Sequence) -> Counts:
-        """What becomes available when it is released: not what others hold too, or what is pinned."""
+    def freed(self, sequence: Sequence, kept: Collection[int] = ()) -> Counts:
+        """What becomes available when it is released: not what others hold too, or what is pinned or kept."""
         pool, (full, quantized) = self.pool, sequence.promised
         for block_id in sequence.block_table:
-            if pool.num_holds(block_id) == 1 and not pool.is_pinned(block_id):
+            if pool.num_holds(block_id) == 1 and not pool.is_pinned(block_id) and block_id not in kept:
                 if pool.format_of(block_id) is Format.FULL:
                     full += 1
                 else:

@@ -6,7 +6,7 @@ costs throughput at most that share. When the credit is spent, the urgent prompt
 slot that becomes free.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from firsttoken_runtime.cache.formats import Counts, Format
 from firsttoken_runtime.scheduler import limits as scheduler_limits
@@ -41,9 +41,17 @@ def can_be_victim(sequence: Sequence) -> bool:
 
 
 def victims(
-    last_first: Iterable[Sequence], slots: int, blocks: Counts, kv: memory.Memory, credit: Credit
+    last_first: Iterable[Sequence],
+    slots: int,
+    blocks: Counts,
+    kv: memory.Memory,
+    credit: Credit,
+    kept: Collection[int] = (),
 ) -> list[Sequence]:
-    """The first of `last_first` that together free so many slots and blocks; none if all cannot."""
+    """The first of `last_first` that together free so many slots and blocks; none if all cannot.
+
+    kept: blocks that whoever comes instead holds as well.
+    """
     chosen: list[Sequence] = []
     lost_tokens = 0
     for sequence in last_first:
@@ -51,7 +59,7 @@ def victims(
             break
         if not can_be_victim(sequence):
             continue
-        freed = kv.freed(sequence)
+        freed = kv.freed(sequence, kept)
         if slots > 0 or any(freed[fmt] > 0 and blocks[fmt] > 0 for fmt in Format):
             chosen.append(sequence)
             lost_tokens += sequence.num_computed_tokens

@@ -215,7 +215,7 @@ class _Visit:
         """Find a slot and blocks for a waiting one, at the cost of a lower class if need be."""
         slots, blocks = self._missing(sequence, hits)
         is_short = slots > 0 or not blocks.fits(memory.NONE)
-        victims = self._less_urgent(sequence, slots, blocks) if is_short else []
+        victims = self._less_urgent(sequence, slots, blocks, hits) if is_short else []
         if is_short and not victims:
             if sequence is self._turn:
                 self._is_kept = True
@@ -239,7 +239,7 @@ class _Visit:
             cost + kv.watermark(num_running, limits) - kv.available,
         )
 
-    def _less_urgent(self, sequence: Sequence, slots: int, blocks: Counts) -> list[Sequence]:
+    def _less_urgent(self, sequence: Sequence, slots: int, blocks: Counts, hits: Hits) -> list[Sequence]:
         """Whom to preempt for it; nobody, if that is not enough."""
         roster = self._roster
         if not roster.order.has_less_urgent(sequence) or self._is_turn_taken:
@@ -249,7 +249,9 @@ class _Visit:
             for other in roster.running.last_first()
             if roster.order.is_more_urgent(sequence, other) and other.sequence_id not in self._draft.prefills
         )
-        return preemption.victims(candidates, slots, blocks, roster.memory, self._credit)
+        return preemption.victims(
+            candidates, slots, blocks, roster.memory, self._credit, kept=set(hits.device)
+        )
 
     def _preempt(self, victims: list[Sequence]) -> None:
         for victim in victims:

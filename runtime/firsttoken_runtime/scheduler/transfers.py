@@ -89,6 +89,11 @@ class Transfers:
         self._wanted.clear()
 
     @property
+    def num_saves(self) -> int:
+        """Of the next step, so far: between two steps blocks are evicted too."""
+        return len(self._saves)
+
+    @property
     def num_wanting(self) -> int:
         """Preempted sequences whose blocks are wanted."""
         return len(self._wanted)
