@@ -96,8 +96,8 @@ def test_flags_switch_in_mid_answer_without_changing_it(folder: Path, expected: 
     assert applied == [
         (1, ("continuous-batching", "chunked-prefill", "priority"), ""),
         (2, (), ""),
-        (3, ("paged-kv", "continuous-batching", "priority"), ""),
-        (4, ("paged-kv", "continuous-batching", "chunked-prefill", "priority"), ""),
+        (3, ("paged-kv", "continuous-batching", "prefix-cache", "priority"), ""),
+        (4, flags.defaults().enabled, ""),
     ]
 
 
@@ -110,11 +110,11 @@ def test_paged_kv_off_is_one_block_a_sequence(folder: Path) -> None:
 
 def test_flags_that_cannot_be_are_refused_and_change_nothing(folder: Path) -> None:
     engine = tiny_model.engine(folder)
-    engine.mailbox.inbox.append(core.SetFlags(settings_json=settings_json(4, kv_int8=True)))
+    engine.mailbox.inbox.append(core.SetFlags(settings_json=settings_json(4, fp8_linear=True)))
     engine.mailbox.inbox.append(core.SetFlags(settings_json=b"{"))
     engine.loop.turn()
     refused, garbage = (m for m in engine.mailbox.outbox if isinstance(m, core.FlagsApplied))
-    assert "kv-int8" in refused.error
+    assert "fp8-linear" in refused.error
     assert (refused.generation, refused.enabled) == (4, flags.defaults().enabled)
     assert "not hot settings" in garbage.error
 
@@ -273,8 +273,12 @@ def test_ready_says_what_is_in_force(folder: Path) -> None:
         kv_blocks=64,
         block_size_tokens=16,
         vocabulary_size=131,
-        flags_enabled=("paged-kv", "continuous-batching", "chunked-prefill", "priority"),
+        flags_enabled=flags.defaults().enabled,
+        kv_type="full",
+        kv_bytes_per_token=256,
+        kv_sentence=ready.kv_sentence,
     )
+    assert "2 x 2 layers x 2 KV heads x 8 x 4 = 256 bytes" in ready.kv_sentence
 
 
 def test_idle_beats_the_heart(folder: Path) -> None:

@@ -11,7 +11,8 @@ import zmq
 
 from firsttoken_api import reasons
 from firsttoken_runtime import core
-from firsttoken_runtime.engine import loading, loop, process
+from firsttoken_runtime.cache import storage
+from firsttoken_runtime.engine import loop, process
 from runtime import tiny_model
 
 TIMEOUT_MS = 30_000
@@ -115,7 +116,7 @@ def test_a_failed_allocation_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
     def no_memory(*_: object, **__: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(loading.storage, "allocate", no_memory)
+    monkeypatch.setattr(storage, "allocate", no_memory)
     with Server(tmp_path, tiny_model.settings(tiny_model.write(tmp_path))) as server:
         assert "can't allocate memory" in server.until(core.LoadFailed).message
 

@@ -135,15 +135,15 @@ def _switched_on(asked: dict[str, hot_settings.EffectiveFlag]) -> set[str]:
         on.add(name)
     # In the table's order a flag comes after what it needs, so a default that gives way takes along
     # the defaults that need it.
-    for flag in api_flags.FLAGS:
-        for needed in flag.needs if flag.name in on else ():
+    for row in api_flags.FLAGS:
+        for needed in row.needs if row.name in on else ():
             if needed not in on:
-                if flag.name in asked:
-                    raise BadFlags(f"rule {api_flags.needs_rule(flag.name, needed)}: {needed} is off")
-                on.discard(flag.name)
-        for excluded in flag.excludes if flag.name in on else ():
+                if row.name in asked:
+                    raise BadFlags(f"rule {api_flags.needs_rule(row.name, needed)}: {needed} is off")
+                on.discard(row.name)
+        for excluded in row.excludes if row.name in on else ():
             if excluded in on:
-                rule = api_flags.excludes_rule(flag.name, excluded)
+                rule = api_flags.excludes_rule(row.name, excluded)
                 raise BadFlags(f"rule {rule}: both are on; switch one of them off")
     return on
 

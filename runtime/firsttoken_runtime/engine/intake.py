@@ -105,6 +105,8 @@ class Intake:
             request_class=message.request_class,
             priority=message.priority,
             expected_output_tokens=message.expected_output_tokens,
+            cache_salt=message.cache_salt,
+            shared_prefix_tokens=message.shared_prefix_tokens,
         )
 
 
@@ -127,6 +129,8 @@ def refusal(message: core.Submit, vocabulary_size: int) -> str | None:
             return f"{name} is {value}"
     if not (sampling.repetition_penalty > 0 and math.isfinite(sampling.repetition_penalty)):
         return f"repetition_penalty is {sampling.repetition_penalty}"
+    if message.shared_prefix_tokens < 0:
+        return f"shared_prefix_tokens is {message.shared_prefix_tokens}"
     if sampling.max_tokens == 0 and sampling.prompt_logprobs is None:
         return "max_tokens is 0 and no prompt logprobs are asked for: nothing would be computed"
     return None

@@ -8,7 +8,7 @@ from files here too, at the edge.
 
 import hashlib
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -56,14 +56,16 @@ def short(lineage_hash: bytes) -> str:
     return lineage_hash.hex()[:16]
 
 
-def content_digest(files: Sequence[Path]) -> str:
-    """Of names and all bytes: the same in another process and on another machine."""
+def content_digest(files: Sequence[Path], tick: Callable[[], None] = lambda: None) -> str:
+    """Of names and all bytes: the same in another process and on another machine. `tick`: called while it
+    reads, which may take long."""
     digest = hashlib.sha256()
     for file in sorted(files):
         digest.update(file.name.encode() + b"\0")
         with file.open("rb") as stream:
             while chunk := stream.read(_READ_BYTES):
                 digest.update(chunk)
+                tick()
         digest.update(b"\0")
     return digest.hexdigest()
 

@@ -4,6 +4,7 @@ import time
 from collections import deque
 
 from firsttoken_runtime import core
+from firsttoken_runtime.engine import engine as engines
 from firsttoken_runtime.engine import flags, loading, loop, matching
 
 COMPILING_PAUSE_S = 0.001
@@ -32,7 +33,7 @@ class ListMailbox:
 class LocalEngine:
     """Submit prompts, step, collect tokens."""
 
-    def __init__(self, engine: loading.Engine, grammars: matching.Grammars | None = None) -> None:
+    def __init__(self, engine: engines.Engine, grammars: matching.Grammars | None = None) -> None:
         self.engine = engine
         self.mailbox = ListMailbox()
         self.loop = loop.Loop(engine, self.mailbox, grammars)
@@ -44,6 +45,10 @@ class LocalEngine:
         self.logprobs: dict[int, list[core.TokenLogprobs | None]] = {}
         """Of each token, where it was asked for."""
         self.prompt_scores: dict[int, core.PromptScores] = {}
+        self.cached_tokens: dict[int, int] = {}
+        """Of each sequence that has had its first token."""
+        self.stats: core.Stats | None = None
+        """Of the last turn."""
         self._next_id = 0
 
     @classmethod
@@ -58,6 +63,8 @@ class LocalEngine:
         request_class: str = "",
         priority: int = 0,
         expected_output_tokens: int | None = None,
+        cache_salt: str = "",
+        shared_prefix_tokens: int = 0,
     ) -> int:
         """Queue a prompt; returns its id."""
         self._next_id += 1
@@ -73,6 +80,8 @@ class LocalEngine:
                 request_class=request_class,
                 priority=priority,
                 expected_output_tokens=expected_output_tokens,
+                cache_salt=cache_salt,
+                shared_prefix_tokens=shared_prefix_tokens,
             )
         )
         return self._next_id
@@ -80,13 +89,22 @@ class LocalEngine:
     def abort(self, sequence_id: int) -> None:
         self.mailbox.inbox.append(core.Abort(sequence_id))
 
+    def pin(self, prompts: list[list[int]]) -> None:
+        self.mailbox.inbox.append(core.Pin(prompts=prompts))
+
+    def set_flags(self, settings_json: bytes) -> core.FlagsApplied:
+        """At once: between two steps."""
+        return self.loop.set_flags(settings_json)
+
     def step(self) -> None:
         """One turn of the loop."""
         self.loop.turn()
         now = time.monotonic()
         for message in self.mailbox.outbox:
             if isinstance(message, core.StepOutput):
+                self.stats = message.stats
                 for token in message.tokens:
+                    self.cached_tokens.setdefault(token.sequence_id, token.cached_tokens)
                     self.tokens[token.sequence_id].append(token.token_id)
                     self.token_times_s[token.sequence_id].append(now)
                     self.logprobs[token.sequence_id].append(token.logprobs)

@@ -1,7 +1,8 @@
 """The engine's loop: schedule -> execute -> sample -> publish.
 
 It blocks in one place only, the mailbox, and there only while nothing is to be computed; a grammar that
-is compiled in another thread wakes it. Flags change between two steps. Nothing one sequence does may end
+is compiled in another thread wakes it. Flags change between two steps. Copies from and to the host tier are
+started before the forward pass of their step. Nothing one sequence does may end
 the loop: what cannot be served, what yields no finite logits, and every sequence of a step that ran out
 of memory, ends as a `Failure`.
 """
@@ -12,14 +13,16 @@ import time
 import msgspec
 
 from firsttoken_runtime import core
+from firsttoken_runtime.cache import blocks
+from firsttoken_runtime.engine import engine as engines
 from firsttoken_runtime.engine import (
     failures,
     grammar,
     intake,
-    loading,
     matching,
     prompt_scores,
     sampler,
+    switch_meter,
     switching,
 )
 from firsttoken_runtime.engine import mailbox as engine_mailbox
@@ -28,6 +31,8 @@ from firsttoken_runtime.scheduler import scheduler as scheduling
 from firsttoken_runtime.scheduler.sequence import ScheduledStep
 
 HEARTBEAT_S = 1.0
+RESTORING_S = 0.01
+"""Instead, while the host tier takes in what its folder had."""
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +41,7 @@ class Loop:
 
     def __init__(
         self,
-        engine: loading.Engine,
+        engine: engines.Engine,
         mailbox: engine_mailbox.Mailbox,
         grammars: matching.Grammars | None = None,
     ) -> None:
@@ -48,6 +53,7 @@ class Loop:
         self._intake = intake.Intake(vocabulary_size, eos_token_ids, grammars, mailbox.wake)
         self._sampler = sampler.Sampler()
         self._scorer = prompt_scores.PromptScorer()
+        self._switches = switch_meter.SwitchMeter()
         self._failures: list[core.Failure] = []
         self._prompts: list[core.PromptScores] = []
         self._computed_tokens = 0
@@ -71,7 +77,9 @@ class Loop:
     def turn(self) -> None:
         """Take what has arrived, then one step; idle, wait for a message and beat the heart."""
         can_compute = self.scheduler.has_work and not self._mailbox.is_congested
-        for message in self._mailbox.receive(0.0 if can_compute else HEARTBEAT_S):
+        self._engine.host.settle(is_idle=not can_compute)
+        idle_s = RESTORING_S if self._engine.host.is_restoring else HEARTBEAT_S
+        for message in self._mailbox.receive(0.0 if can_compute else idle_s):
             self._take(message)
         if self._is_stopping:
             return
@@ -96,9 +104,15 @@ class Loop:
 
     def execute(self, step: ScheduledStep) -> Forward | None:
         """None when nothing was computed, or the step failed as a whole."""
-        if not step.work:
+        if not (step.work or step.saves or step.loads):
             return None
+        self._switches.note_step(time.monotonic())
         try:
+            self._engine.host.copy(step)
+            if not step.work:
+                return None
+            note_loaded(step, time.monotonic())
+            assert_writable(step, self.scheduler.pool)
             forward = self._engine.runner.execute(step, self.scheduler.pool.block_size_tokens)
         except failures.ALLOCATION as error:
             self._fail_step(step, error)
@@ -133,7 +147,8 @@ class Loop:
 
     def publish(self, tokens: list[core.Token]) -> None:
         """Never blocks. A congested mailbox gets no empty heartbeats on top."""
-        for keeper in (self._sampler, self._scorer):
+        self._switches.note_tokens((token.sequence_id for token in tokens), time.monotonic())
+        for keeper in (self._sampler, self._scorer, self._switches):
             keeper.forget_all_but(self.scheduler.is_open)
         if self._mailbox.is_congested and not (tokens or self._failures or self._prompts):
             return
@@ -142,7 +157,7 @@ class Loop:
             step=self._step_number,
             tokens=tokens,
             failures=self._failures,
-            stats=self.scheduler.stats(),
+            stats=self.stats(),
             prompts=self._prompts,
             computed_tokens=self._computed_tokens,
         )
@@ -156,14 +171,27 @@ class Loop:
                     self._fail(failure)
             case core.Abort(sequence_id=sequence_id):
                 self.scheduler.abort(sequence_id)
+            case core.Pin(prompts=prompts):
+                self.scheduler.pin(prompts)
             case core.SetFlags(settings_json=settings_json):
                 self._mailbox.send(self.set_flags(settings_json))
             case core.Shutdown():
                 self._is_stopping = True
 
+    def stats(self) -> core.Stats:
+        """Of scheduler, cache and switches."""
+        return msgspec.structs.replace(
+            self._engine.stats(), switch_pause_s=self._switches.pause_s, switch_gap_s=self._switches.gap_s
+        )
+
     def set_flags(self, settings_json: bytes) -> core.FlagsApplied:
         """Between two steps."""
-        return switching.switch(self._engine, settings_json)
+        accepted_s = time.monotonic()
+        last_token_s = self.scheduler.last_token_times()
+        applied = switching.switch(self._engine, settings_json)
+        if applied.recompute_tokens:
+            self._switches.note_switch(accepted_s, last_token_s)
+        return applied
 
     def _fail_step(self, step: ScheduledStep, error: Exception) -> None:
         _log.error("step %d failed, ending its %d sequences", step.number, len(step.work), exc_info=error)
@@ -175,3 +203,21 @@ class Loop:
     def _fail(self, failure: core.Failure) -> None:
         self.scheduler.abort(failure.sequence_id)
         self._failures.append(failure)
+
+
+def note_loaded(step: ScheduledStep, now: float) -> None:
+    """The copies of this step have ended."""
+    if not step.loads:
+        return
+    for work in step.prefills:
+        if work.sequence.cached_tokens_by_tier["host"]:
+            work.sequence.note_loaded(now)
+
+
+def assert_writable(step: ScheduledStep, pool: blocks.Pool) -> None:
+    """No slot that is written may lie in a block that others see: one that is findable, or shared."""
+    size = pool.block_size_tokens
+    for work in step.work:
+        first, last = work.first_token // size, (work.first_token + work.num_tokens - 1) // size
+        for block_id in work.sequence.block_table[first : last + 1]:
+            assert pool.is_writable(block_id), f"block {block_id} of {work.sequence} is not its own"

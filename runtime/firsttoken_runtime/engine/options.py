@@ -15,9 +15,14 @@ class BadOption(ValueError):  # noqa: N818
 
 
 def scheduler_limits(
-    settings: core.EngineSettings, in_force: flags.InForce, max_model_len: int, *, is_cpu: bool
+    settings: core.EngineSettings,
+    in_force: flags.InForce,
+    max_model_len: int,
+    *,
+    is_cpu: bool,
+    max_full_tokens: int | None = None,
 ) -> limits.Limits:
-    """Raises BadOption."""
+    """max_full_tokens: what a layout allows a declared prefix to have in full precision. Raises BadOption."""
     batched = settings.max_num_batched_tokens
     if batched is None:
         batched = max(CPU_STEP_TOKENS if is_cpu else GPU_STEP_TOKENS, settings.max_num_seqs)
@@ -47,4 +52,7 @@ def scheduler_limits(
         length_control=in_force.length_control,
         prefill_only_when_idle=settings.prefill_priority == "low",
         tpot_p95_s=in_force.tpot_p95_s,
+        in_flight_sharing=in_force.prefix_cache is not None,
+        prefix_affinity_max_wait_s=in_force.affinity_max_wait_s,
+        max_full_tokens=max_full_tokens,
     )

@@ -6,6 +6,7 @@ from firsttoken_api import hot_settings, reasons
 from firsttoken_runtime import core
 from firsttoken_runtime.cache import pool
 from firsttoken_runtime.engine import device, loading, loop, mailbox, options
+from firsttoken_runtime.engine import engine as engines
 from firsttoken_runtime.engine import flags as engine_flags
 from firsttoken_runtime.model import errors
 
@@ -29,14 +30,17 @@ def run(
         engine = _load(settings, initial_settings_json, box)
         if engine is not None:
             box.send(engine.ready())
-            loop.Loop(engine, box).run()
+            try:
+                loop.Loop(engine, box).run()
+            finally:
+                engine.close()
     finally:
         box.close()
 
 
 def _load(
     settings: core.EngineSettings, initial_settings_json: bytes | None, box: mailbox.Mailbox
-) -> loading.Engine | None:
+) -> engines.Engine | None:
     def failed(reason: str, error: Exception) -> None:
         # The server says it to people; said here too, it would be there twice.
         _log.info("cannot serve %s: %s: %s", settings.model_path, reason, error)

@@ -1,0 +1,133 @@
+"""The host tier of one engine: its memory, its folder and the copies, made when `kv-tiering` is first on.
+
+While the flag is off the tier is not asked, but keeps its memory: pinning it again would hold up a hot
+switch. What it holds stays valid for as long as lineage and layout do.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from firsttoken_kernels import paged_cache
+from firsttoken_runtime.cache import blocks, disk_store, host, host_problems, host_store
+from firsttoken_runtime.cache import layout as cache_layout
+from firsttoken_runtime.engine import block_bytes, break_even, copies
+from firsttoken_runtime.scheduler.sequence import ScheduledStep
+
+IDLE_RESTORE_S = 0.05
+"""Of a turn without a step, for taking in what the folder had."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What of a layout the tier needs to know."""
+
+    layout: cache_layout.Layout
+    layers: Sequence[paged_cache.LayerCache]
+    lineage: bytes
+
+    def blocks(self) -> block_bytes.BlockBytes:
+        return block_bytes.BlockBytes(self.layers, self.layout.counts.full, self.layout.block_size_tokens)
+
+
+class HostTier:
+    """Nothing, until it is first switched on."""
+
+    def __init__(self, capacity_bytes: int, folder: str, device: torch.device) -> None:
+        """folder: "" = it ends with the process."""
+        self.capacity_bytes = capacity_bytes
+        self.break_even: break_even.BreakEven | None = None
+        self._folder = folder
+        self._device = device
+        self._problems = host_problems.Problems()
+        self._copies: copies.Copies | None = None
+        self._is_on = False
+
+    @property
+    def index(self) -> host.HostIndex | None:
+        """None: nothing is to be asked or stored."""
+        return self._copies.index if self._copies is not None and self._is_on else None
+
+    def turn(self, cut: Cut, *, is_on: bool) -> None:
+        """On or off. Raises host_store.TooMuch; then nothing has changed."""
+        if is_on and self._copies is None:
+            self._copies = self._made(cut)
+        self._is_on = is_on
+
+    def replace(self, cut: Cut) -> None:
+        """These tensors from now on, after a turn or a layout; what no longer fits is forgotten."""
+        if self._copies is not None and self._is_on:
+            self._copies.replace(cut.blocks(), cut.lineage)
+
+    def copy(self, step: ScheduledStep) -> None:
+        """What the step saves and loads; afterwards its blocks may be read and written."""
+        if step.saves or step.loads:
+            assert self._copies is not None, "a copy without a tier"
+            self._copies.run(step.saves, step.loads)
+
+    def settle(self, *, is_idle: bool) -> None:
+        """Once a turn: let go of what has ended, take in what the folder had."""
+        if self._copies is not None and self._is_on:
+            self._copies.settle(IDLE_RESTORE_S if is_idle else copies.RESTORE_BUDGET_S)
+
+    @property
+    def is_restoring(self) -> bool:
+        return self._copies is not None and self._is_on and self._copies.is_restoring
+
+    def stats(self) -> dict[str, Any]:
+        """Fields of `core.Stats`."""
+        if self._copies is None:
+            return {}
+        index = self._copies.index
+        return {
+            "host_blocks": index.num_blocks if self._is_on else 0,
+            "host_bytes": index.num_bytes if self._is_on else 0,
+            "host_problems": self._problems.counts,
+            "saves_total": self._copies.saves_total,
+            "loads_total": self._copies.loads_total,
+        }
+
+    def measure(
+        self, prefill: Callable[[int], None], layout: cache_layout.Layout, max_model_len: int
+    ) -> None:
+        """Find out from how many tokens on a copy beats computing. Only while nobody holds a block."""
+        if self._copies is None or not self._is_on or self._copies.most_rehearsed == 0:
+            return
+        can_prefill = max_model_len > break_even.PREFILL_TOKENS
+        self.break_even = break_even.measure(
+            self._copies.rehearse_load,
+            self._copies.rehearse_save,
+            prefill if can_prefill else None,
+            block_size_tokens=layout.block_size_tokens,
+            most_blocks=min(break_even.MANY_BLOCKS, self._copies.most_rehearsed),
+        )
+        least = self.break_even.least_tokens()
+        _log.info(
+            "host tier: a block comes back in %.3f ms, which pays from %s tokens on",
+            1e3 * self.break_even.load_s_per_block,
+            "no" if least is None else least,
+        )
+
+    def close(self, findable: Iterable[blocks.Evicted]) -> None:
+        """Keep for the next process what the device still holds and the tier would take, then wait a little
+        for the folder."""
+        if self._copies is None:
+            return
+        if self._folder and self._is_on:
+            self._copies.keep(findable)
+        self._copies.close()
+        self._copies = None
+
+    def _made(self, cut: Cut) -> copies.Copies:
+        device_blocks = cut.blocks()
+        index = host.HostIndex(self.capacity_bytes, device_blocks.bytes_of)
+        store = host_store.HostStore(self.capacity_bytes, index.cut, pinned=self._device.type == "cuda")
+        disk = None
+        if self._folder:
+            disk = disk_store.DiskStore(Path(self._folder), self.capacity_bytes, self._problems)
+        return copies.Copies(index, store, device_blocks, cut.lineage, self._problems, disk=disk)

@@ -1,0 +1,43 @@
+"""The first forward passes, over slots nobody owns yet: so that the first request is not the one that waits
+for the libraries to set themselves up; and a prompt whose time can be taken."""
+
+from firsttoken_runtime import core
+from firsttoken_runtime.cache import layout as cache_layout
+from firsttoken_runtime.engine.runner import Runner
+from firsttoken_runtime.scheduler.sequence import ScheduledStep, Sequence, Work
+
+PROMPT_TOKENS = 64
+
+
+def run(runner: Runner, layout: cache_layout.Layout, max_model_len: int) -> None:
+    """A prompt, a decode and two decodes at once. Nobody may hold a block."""
+    length = min(PROMPT_TOKENS, max_model_len - 1)
+    sequence = _sequence(layout, length)
+    _prefill(runner, layout, sequence)
+    sequence.token_ids.append(0)
+    for rows in (1, 2):
+        decode = Work(sequence, length, 1, samples=True)
+        runner.execute(ScheduledStep(0, decodes=(decode,) * rows), layout.block_size_tokens)
+
+
+def prefill(runner: Runner, layout: cache_layout.Layout, num_tokens: int) -> None:
+    """Compute a prompt of so many tokens. Nobody may hold a block."""
+    _prefill(runner, layout, _sequence(layout, num_tokens))
+
+
+def _prefill(runner: Runner, layout: cache_layout.Layout, sequence: Sequence) -> None:
+    work = Work(sequence, 0, sequence.num_tokens, samples=True)
+    runner.execute(ScheduledStep(0, prefills=(work,)), layout.block_size_tokens)
+
+
+def _sequence(layout: cache_layout.Layout, num_tokens: int) -> Sequence:
+    """With the first blocks of the pool and room for one more token; under a KV type in both formats."""
+    sequence = Sequence(0, [0] * num_tokens, core.SamplingParams(max_tokens=2), 0.0)
+    num_blocks = -(-(num_tokens + 1) // layout.block_size_tokens)
+    num_full = min(1, layout.max_full_prefix_tokens) if layout.is_quantized else num_blocks
+    first_quantized = layout.counts.full
+    sequence.block_table = [
+        *range(num_full),
+        *range(first_quantized, first_quantized + num_blocks - num_full),
+    ]
+    return sequence
