@@ -71,7 +71,8 @@ def serve(
     behind_sidecar: Annotated[
         bool,
         typer.Option(
-            "--behind-sidecar", help="Requests come from a sidecar, which names their tenant (in pods)."
+            "--behind-sidecar",
+            help="Believe a sidecar on this machine who the tenant is; so with --flags-file anyway.",
         ),
     ] = False,
     threads: Annotated[str, typer.Option(metavar="N|auto", help="CPU threads of the engine.")] = AUTO,
@@ -123,7 +124,7 @@ def serve(
             initial=initial,
             log_format=log_format,
             pins_file=cache_pins,
-            is_behind_sidecar=behind_sidecar,
+            is_behind_sidecar=behind_sidecar or flags_file is not None,
         )
         # Here, not at the top: aiohttp and the tokenizers are not needed for --help.
         from firsttoken_runtime.server import process

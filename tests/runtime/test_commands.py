@@ -68,7 +68,11 @@ def test_options_of_the_cache_reach_their_places(monkeypatch, tmp_path):
         behind_sidecar=True,
         enable=["chunked-prefill:chunkTokens=128"],
     )
-    plain, full = seen
+    flags_file = tmp_path / "flags.json"
+    flags_file.write_text(seen[1].initial.model_dump_json())
+    commands.serve(str(tmp_path), flags_file=flags_file)
+    plain, full, in_pod = seen
+    assert in_pod.is_behind_sidecar, "a pod always has one"
     assert (plain.engine.host_memory_bytes, plain.engine.host_folder) == (None, "")
     assert (plain.pins_file, plain.is_behind_sidecar, plain.initial) == (None, False, None)
     assert (full.engine.host_memory_bytes, full.engine.host_folder) == (2**30, str(tmp_path))

@@ -1,8 +1,9 @@
 """Who may find whose cached KV: the tenant of a request, and the salt of its cache keys.
 
 A tenant is named by a sidecar, in a header that it strips from clients. This server believes the header only
-where it is told that it stands behind one (`--behind-sidecar`) and only from its own machine, which in a pod
-is the sidecar; anywhere else a client could name another tenant and learn by timing what that one asked.
+where it stands behind one (`--behind-sidecar`, or the flags document that pods have) and only from its own
+machine, which in a pod is the sidecar; anywhere else a client could name another tenant and learn by timing
+what that one asked.
 """
 
 import hashlib
