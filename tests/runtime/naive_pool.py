@@ -86,7 +86,14 @@ class NaivePool:
                 self.probation.append(protected[0])
 
     def most_cached(self, fmt: Format) -> int:
-        return int(min(self.share, self.max_fraction) * self.totals[fmt]) if self.is_caching else 0
+        return self.part(min(self.share, self.max_fraction), fmt)
+
+    def part(self, fraction: float, fmt: Format) -> int:
+        if not self.is_caching:
+            return 0
+        if fmt is Format.FULL and self.totals.quantized:
+            return self.totals.full
+        return int(fraction * self.totals[fmt])
 
     def keep_to_share(self) -> None:
         self.keep_bounds()
@@ -140,7 +147,7 @@ class NaivePool:
                 self.let_go(block_id)
 
     def most_pinned(self, fmt: Format) -> int:
-        return int(0.5 * self.max_fraction * self.totals[fmt]) if self.is_caching else 0
+        return int(0.5 * self.part(self.max_fraction, fmt))
 
     def pin(self, path: Path, fmt: Format) -> bool:
         if self.is_pinned(path):

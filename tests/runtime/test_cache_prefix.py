@@ -80,7 +80,7 @@ def test_what_comes_and_goes_changes_the_version() -> None:
     before = pool.findable_version
     longest(pool, PROMPT)
     assert pool.findable_version == before
-    pool.cache_share = 0.0
+    pool.forget_all()
     assert pool.num_findable == 0
     assert pool.findable_version != before
 

@@ -86,10 +86,15 @@ def test_no_more_than_its_share_is_kept() -> None:
     assert one.cache_share == 0.25
 
 
-def test_the_share_is_of_each_format() -> None:
+def test_the_share_is_of_quantized_blocks_where_there_are_any() -> None:
     one = pool(8, 12, most=0.5)
-    serve(one, prompt(7, 19 - 4, shared=0), num_full=6)
-    assert one.cached == Counts(4, 6)
+    serve(one, prompt(7, 15), num_full=6)
+    assert one.cached == Counts(6, 6)
+    one.cache_share = 0.0
+    assert one.cached == Counts(6, 0)
+    assert sum(one.pin(key) for key in path(prompt(7, 6))) == 4
+    one.set_caching(None)
+    assert one.num_free == 20
 
 
 def test_the_end_of_the_oldest_goes_first() -> None:

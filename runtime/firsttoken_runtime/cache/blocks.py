@@ -213,7 +213,7 @@ class Pool:
 
     @property
     def cache_share(self) -> float:
-        """Of the blocks of each format, the part that may be cached: at most `Caching.max_fraction`."""
+        """The part of the blocks that may be cached: at most `Caching.max_fraction`."""
         return self._cache.share
 
     @cache_share.setter

@@ -22,7 +22,8 @@ class Caching:
     """How much is kept for later requests."""
 
     max_fraction: float = 0.5
-    """Of the blocks of each format, at most so many are cached."""
+    """Of the blocks at most so many are cached. Where there are QUANTIZED blocks it bounds only those:
+    FULL ones are then few, and hold nothing but prompts that were declared shared."""
     protected_fraction: float = 0.8
     """Of those, at most so many are protected."""
     reserved: Counts = NO_BLOCKS
@@ -131,10 +132,12 @@ class PrefixCache:
         self.caching = caching
         most_pinned = NO_BLOCKS
         if caching is not None:
+            largest = self._part(caching.max_fraction)
+            left = self._totals - caching.reserved
             most_pinned = Counts(
                 *(
-                    min(int(PINNED_FRACTION * caching.max_fraction * total), max(total - reserved, 0))
-                    for total, reserved in zip(self._totals, caching.reserved, strict=True)
+                    max(min(int(PINNED_FRACTION * most), rest), 0)
+                    for most, rest in zip(largest, left, strict=True)
                 )
             )
         self._set_bounds()
@@ -167,9 +170,14 @@ class PrefixCache:
 
     def _set_bounds(self) -> None:
         protected = self.caching.protected_fraction if self.caching else 0.0
-        self._most_cached = Counts(*(int(self.share * total) for total in self._totals))
+        self._most_cached = self._part(self.share) if self.caching else NO_BLOCKS
         for evictable, most in zip(self._evictable, self._most_cached, strict=True):
             evictable.set_max_protected(int(protected * most))
+
+    def _part(self, fraction: float) -> Counts:
+        """So much of the blocks, as `Caching.max_fraction` says it."""
+        full, quantized = self._totals
+        return Counts(full if quantized else int(fraction * full), int(fraction * quantized))
 
     def check_integrity(self) -> None:
         """Assert that every findable block is counted and can be evicted when it may be."""
