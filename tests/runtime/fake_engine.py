@@ -226,8 +226,19 @@ class _FakeEngine:
                 hash=document["hash"],
                 enabled=self.enabled,
                 error=self.script.flags_error,
+                lineage=self.lineage,
+                kv_type=self.kv_type,
+                recompute_tokens=7 * len(self.running),
             )
         )
+
+    @property
+    def lineage(self) -> str:
+        return f"{LINEAGE[:-2]}{self.lineage_changes:02x}"
+
+    @property
+    def kv_type(self) -> str:
+        return "int8" if "kv-int8" in self.enabled else "full"
 
     def step(
         self,
@@ -247,7 +258,8 @@ class _FakeEngine:
             prefix_query_tokens_total=self.query_tokens,
             prefix_hit_tokens_total={"device": self.hit_tokens},
             rule_decisions={"shared": self.shared_tokens, "pinned": self.pinned},
-            lineage=f"{LINEAGE[:-2]}{self.lineage_changes:02x}",
+            lineage=self.lineage,
+            kv_type=self.kv_type,
             lineage_changes_total=self.lineage_changes,
         )
         self.send(

@@ -26,6 +26,21 @@ async def test_flags_are_switched_and_reported():
         assert (await served.state())["flags"] == answer
 
 
+async def test_the_state_after_a_switch_has_nothing_of_before_it():
+    async with serving() as served:
+
+        async def has_reported() -> bool:
+            return bool((await served.state())["cache"]["lineage"])
+
+        await until(has_reported)
+        before = (await served.state())["cache"]
+        await served.service.client.set_flags(_settings(2))
+        state = await served.state()  # sooner than the next heartbeat
+        assert state["flags"]["generation"] == 2
+        assert (before["kv_type"], state["cache"]["kv_type"]) == ("full", "int8")
+        assert state["cache"]["lineage"] not in ("", before["lineage"])
+
+
 async def test_flags_that_the_engine_refuses_stay_off_and_are_reported():
     async with serving(Script(flags_error="chunkTokens of chunked-prefill is 3")) as served:
         async with served.session.put(

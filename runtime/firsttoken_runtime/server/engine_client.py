@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
+import msgspec
+
 from firsttoken_api import errors
 from firsttoken_api.hot_settings import HotSettings
 from firsttoken_api.state import EngineState, FlagsState, Phase
@@ -185,10 +187,23 @@ class EngineClient:
                 self.life.become_ready(now)
                 self.settled.set()
             case core.FlagsApplied():
+                if not message.error:
+                    self._note_switch(message)
                 self._flag_switch.take(message)
             case core.LoadFailed():
                 self.load_failure = message
                 self._fail(message.message)
+
+    def _note_switch(self, applied: core.FlagsApplied) -> None:
+        """The next report may be a step away: until then nobody is to see new flags over old numbers."""
+        if self.stats is not None and applied.lineage:
+            self.stats = msgspec.structs.replace(
+                self.stats,
+                lineage=applied.lineage,
+                kv_type=applied.kv_type,
+                recompute_debt_tokens=applied.recompute_tokens,
+                flag_generation=applied.generation,
+            )
 
     def _fail(self, reason: str) -> None:
         if self.life.is_ready and not self._closing:  # a failed load is told by whoever waits for it
