@@ -156,6 +156,19 @@ def test_an_evicted_block_is_told_before_it_is_used_again() -> None:
     assert one.evictions_total == 2
 
 
+def test_what_continues_a_prompt_that_was_found_is_told_apart() -> None:
+    one = pool()
+    serve(one, prompt(7, 2, shared=2))
+    serve(one, prompt(8, 5, shared=2))
+    serve(one, prompt(9, 3))
+    continued = {each.key: each.extends_hit for each in one.findable()}
+    assert [continued[key] for key in path(prompt(8, 5, shared=2))] == [False, False, True, True, True]
+    assert [continued[key] for key in path(prompt(9, 3))] == [False] * 3
+    one.forget_all()
+    serve(one, prompt(8, 5, shared=2))
+    assert not any(each.extends_hit for each in one.findable())
+
+
 def test_all_that_is_findable_is_listed_ends_first() -> None:
     one = pool(20)
     for token_ids in (prompt(7, 3), prompt(8, 3, shared=1), prompt(9, 4, shared=1)):

@@ -65,6 +65,8 @@ class PrefixCache:
         if self.caching is None or self.index.get(key) is not None:
             return block.key == key
         block.name(key, parent_key, token_ids)
+        before = self.index.get(parent_key)
+        block.extends_hit = before is not None and (before.hits > 0 or before.extends_hit)
         parent = self.index.add(block)
         if parent is not None:
             self._evictable[parent.fmt].set_inner(parent.block_id, True)
