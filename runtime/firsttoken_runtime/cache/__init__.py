@@ -1,1 +1,2 @@
-"""The KV cache: who holds which block (`blocks`), how many (`pool`), where the bytes lie (`storage`)."""
+"""The KV cache: who holds which block (`blocks`), what is kept and found again (`prefix_cache`), how many blocks
+there are (`pool`, `layout`), where their bytes lie (`storage`), and the tiers behind the device (`host`)."""
