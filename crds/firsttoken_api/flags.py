@@ -177,7 +177,13 @@ FLAGS: tuple[Flag, ...] = (
         "bring requests that share a prefix into one batch",
         needs=("prefix-cache",),
         parameters=(
-            Parameter("maxWait", "20ms", "longest wait for company", duration.Range("0s", "1s"), built=True),
+            Parameter(
+                "maxWait",
+                "20ms",
+                "longest that a prompt is passed over",
+                duration.Range("0s", "1s"),
+                built=True,
+            ),
         ),
         built=True,
     ),
@@ -191,7 +197,7 @@ FLAGS: tuple[Flag, ...] = (
             Parameter(
                 "hostMemory",
                 "auto",
-                "host memory for warm blocks, added to spec.resources.memory; auto: what is left of that",
+                "host memory for warm blocks, added to spec.resources.memory; auto: what that has left",
                 quantity.BytesRange("16Mi", "16Ti"),
                 cold=True,
                 built=True,

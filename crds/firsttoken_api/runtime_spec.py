@@ -27,6 +27,7 @@ RENDERED_ARGUMENTS = (
     "--host-memory",
     "--host-folder",
     "--cache-pins",
+    "--behind-sidecar",
     "--flags-file",
     "--enable",
     "--disable",

@@ -77,7 +77,7 @@ def test_force_flags_off_knows_the_built_flags() -> None:
         ('operator.resources.limits.memory="lots"', "/operator/resources/limits/memory"),
         ('operator.extraEnv=[{"name":"A"}]', "/operator/extraEnv/0"),
         ('forceFlagsOff=["paged_kv"]', "/forceFlagsOff/0"),
-        ('forceFlagsOff=["kv-int8"]', "/forceFlagsOff/0"),
+        ('forceFlagsOff=["fp8-linear"]', "/forceFlagsOff/0"),
         ('rbac.create="true"', "/rbac/create"),
         ("metrics.port=8082", "/metrics/port"),
         ('metrics.podMonitor.interval="soon"', "/metrics/podMonitor/interval"),

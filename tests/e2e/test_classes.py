@@ -65,7 +65,7 @@ def _ask(
 
 def _waiting(pod: Object) -> dict[str, float]:
     """Waiting sequences by class, from the metrics that the sidecar exports for its engine."""
-    return {labels[0]: value for labels, value in services.pod_metric(pod, metrics.ENGINE_WAITING).items()}
+    return services.pod_metric(pod, metrics.ENGINE_WAITING, "class")
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def _hit_tokens(pod: Object) -> float:
 
 
 def _host_hits(pod: Object) -> float:
-    return services.pod_metric(pod, metrics.ENGINE_PREFIX_HITS).get(("host",), 0)
+    return services.pod_metric(pod, metrics.ENGINE_PREFIX_HITS, "tier").get("host", 0)
 
 
 def test_a_shared_system_prompt_is_computed_once(sandbox: Kubectl, cached: Object) -> None:

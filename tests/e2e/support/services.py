@@ -108,13 +108,13 @@ def pod_state(pod: Object) -> Object:
     return state
 
 
-def pod_metric(pod: Object, metric: metrics.Metric) -> dict[tuple[str, ...], float]:
-    """Values of a metric that the pod exports, by the values of its labels."""
+def pod_metric(pod: Object, metric: metrics.Metric, label: str = "model_name") -> dict[str, float]:
+    """Values of a metric that the pod exports, by the value of that label, which tells them apart."""
     url = f"http://{pod['status']['podIP']}:{names.OPS_PORT}/metrics"
     with urllib.request.urlopen(url, timeout=5) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     return {
-        tuple(sample.labels[label] for label in metric.labels): sample.value
+        sample.labels[label]: sample.value
         for family in families
         for sample in family.samples
         if sample.name == metric.exposed_name
