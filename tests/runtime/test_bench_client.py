@@ -150,3 +150,25 @@ async def answered_with(events: list[bytes], **changes: bool) -> summary.Record:
 def test_the_class_is_a_header_and_no_limit_is_null():
     body = bench_client.body("m", letters("AB", None))
     assert (body["prompt"], body["max_tokens"], body["ignore_eos"]) == ([65, 66], None, True)
+
+
+def test_what_only_we_know_is_sent_where_it_says_something():
+    plain = bench_client.body("m", letters("AB"))
+    assert not {"cache_salt", "shared_prefix_tokens"} & plain.keys()
+    salted = bench_client.body("m", letters("AB", shared_prefix_tokens=2), "tenant")
+    assert {name: salted[name] for name in salted.keys() - plain.keys()} == {
+        "cache_salt": "tenant",
+        "shared_prefix_tokens": 2,
+    }
+
+
+async def test_the_text_is_compared_and_each_piece_is_told():
+    async with serving(Script(token_s=0.03)) as served, bench_client.session() as http:
+        client = bench_client.Client(http, served.url, "fake")
+        times: list[float] = []
+        one = await client.ask(letters("AB"), on_content=times.append)
+        same, other = await client.ask(letters("AB")), await client.ask(letters("AC"))
+    assert one.text_digest == same.text_digest != other.text_digest
+    assert len(times) == 4
+    assert times == sorted(times)
+    assert one.cached_tokens == 0

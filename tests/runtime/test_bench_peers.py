@@ -1,9 +1,13 @@
+import asyncio
 import dataclasses
 
 import pytest
+from rich.console import Console
 
-from firsttoken_runtime.bench import peers, peers_report
+from firsttoken_runtime.bench import client as bench_client
+from firsttoken_runtime.bench import ending, peers, peers_report, peers_run, server, workload
 from runtime.bench_results import context, failed, record, round_
+from runtime.serving import serving
 
 OURS16, THEIRS16 = peers.Engine(peers.OURS, "bfloat16"), peers.Engine(peers.THEIRS, "bfloat16")
 OURS32, THEIRS32 = peers.Engine(peers.OURS, "float32"), peers.Engine(peers.THEIRS, "float32")
@@ -84,6 +88,38 @@ def test_the_report_says_what_disturbed_it():
     )
     loaded = dataclasses.replace(done, context=dataclasses.replace(context(), load_before=(3.0, 1.0, 1.0)))
     assert "**The machine was busy**" in peers_report.markdown(loaded)
+    assert "Not complete" not in text
+    stopped = dataclasses.replace(done, ended="it was stopped")
+    assert "**Not complete**: it was stopped." in peers_report.markdown(stopped)
+    assert not peers_report.document(stopped)["is_complete"]
     document = peers_report.document(done)
+    assert document["is_complete"]
     assert len(document["samples"]) == 7
     assert document["same_dtype"][0]["least"] == peers.LEAST_RATIO
+
+
+async def test_a_run_that_is_stopped_keeps_the_engines_that_were_through(tmp_path, monkeypatch):
+    """Two servers stand for the two engines; while the second is driven the run is stopped."""
+    monkeypatch.setattr(peers, "PROMPT_TOKENS", 16)
+    monkeypatch.setattr(peers, "OUTPUT_TOKENS", 4)
+    keywords = workload.requests.__kwdefaults__
+    monkeypatch.setattr(workload.requests, "__kwdefaults__", keywords | {"token_ids": range(65, 90)})
+    wish = peers_run.Wish(tmp_path, None, ("bfloat16",), 2, 2, 1, 60.0, 0, 1, None)
+    samples: list[peers.Sample] = []
+    async with serving() as ours, serving() as theirs, bench_client.session() as http:
+        targets = {OURS16: server.Target(ours.url), THEIRS16: server.Target(theirs.url)}
+        task = asyncio.current_task()
+        assert task is not None
+
+        async def until_stopped() -> None:
+            while not samples:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            task.cancel()
+
+        stopping = asyncio.create_task(until_stopped())
+        measuring = peers_run.measure(wish, targets, http, Console(quiet=True), samples)
+        ended = await ending.until_ended(measuring, 60.0)
+        await stopping
+    assert ended == ending.STOPPED
+    assert [one.engine for one in samples] == [OURS16]
+    assert samples[0].errors == 0

@@ -70,3 +70,26 @@ def test_no_rounds_have_no_figures():
         None,
         None,
     )
+
+
+def test_what_was_found_is_told_by_usage_and_by_the_counter():
+    reuse = summary.Reuse(30.0, {"device": 16.0, "host": 4.0})
+    records = (
+        record(1.0, group="first", cached_tokens=0),
+        record(1.0, group="later", cached_tokens=5),
+        record(1.0, group="later", cached_tokens=3),
+    )
+    found = summary.figures([round_("a", [], records=records, reuse=reuse)], "later")
+    assert (found.least_cached_tokens, found.counted_cached_tokens, found.computed_tokens) == (3, 10.0, 3.0)
+    everything = summary.figures([round_("a", [], records=records, reuse=reuse)])
+    assert (everything.least_cached_tokens, everything.computed_tokens) == (0, (21 - 8) / 3)
+    assert everything.prompt_tokens_per_s == pytest.approx(2.1)
+    silent = summary.figures([round_("a", [1.0])])
+    assert (silent.least_cached_tokens, silent.counted_cached_tokens, silent.computed_tokens) == (None,) * 3
+
+
+def test_tiers_are_added_and_taken_away():
+    one, other = summary.Reuse(10.0, {"device": 6.0}), summary.Reuse(4.0, {"device": 1.0, "host": 2.0})
+    assert (one + other).found == {"device": 7.0, "host": 2.0}
+    assert (one + other - other).total == 6.0
+    assert (one - other).looked_up == 6.0

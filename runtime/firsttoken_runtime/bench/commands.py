@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True, help="Measure the engine under load.")
 @options.register(app, repeats=2)
 def table(
     shared: options.Rounds,
-    profile: Annotated[str, typer.Option(help="cpu, reference or long-tail.")] = "cpu",
+    profile: Annotated[str, typer.Option(help="cpu, cpu-uniform, reference or long-tail.")] = "cpu",
     requests: Annotated[int | None, typer.Option(min=1, help="Requests of a round; the profile's.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, max=1000, help="Clients; the profile's.")] = None,
     rate: Annotated[
@@ -33,6 +33,7 @@ def table(
     ] = None,
     time_factor: Annotated[float, typer.Option(min=0.0, help="Stretches the trace's times.")] = 1.0,
     length_factor: Annotated[float, typer.Option(min=0.0, help="Scales the trace's lengths.")] = 1.0,
+    block_size: Annotated[int, typer.Option(min=8, max=128, help="Tokens per KV block.")] = 16,
     time_limit: Annotated[
         float | None,
         typer.Option(min=0.1, metavar="MINUTES", help="Bound on all rounds together; the profile's."),
@@ -68,7 +69,7 @@ def table(
         lane = workload.closed(steps.requests(chosen, shared.seed, count, shared.ids), clients)
         notes.append(f"closed loop: {count} requests, {clients} clients")
     minutes = time_limit if time_limit is not None else chosen.time_limit_s / 60
-    shared.measure_within(steps.build(chosen, lane, notes), minutes)
+    shared.measure_within(steps.build(chosen, lane, notes, block_size), minutes)
 
 
 @options.register(app)

@@ -23,7 +23,7 @@ def draw(result: Result, path: Path) -> None:
     """Writes a PNG or SVG, by the name of the file."""
     names = [variant.name for variant in result.experiment.variants]
     group = _group_of_bars(result)
-    figures = [summary.figures(result.of(name), group) for name in names]
+    figures = [summary.figures(result.of(name), _group(result.of(name), group)) for name in names]
     whole = [summary.figures(result.of(name)) for name in names]
     of_group = f" ({group})" if group else ""
     has_kv = any(one.kv_use is not None for one in whole)
@@ -64,6 +64,11 @@ def draw(result: Result, path: Path) -> None:
 def _group_of_bars(result: Result) -> str | None:
     """The group whose latency the bars are about; None = all requests."""
     return next((bar.group for bar in result.experiment.bars if bar.group), None)
+
+
+def _group(rounds: Sequence[summary.Round], wanted: str | None) -> str | None:
+    """That group, or all where a variant's load has none of it."""
+    return wanted if wanted in summary.groups(rounds) else None
 
 
 def _bars(axes: Axes, names: Sequence[str], series: Series, title: str) -> None:

@@ -62,7 +62,8 @@ def _figures(result: Result) -> str:
         rounds = result.of(variant.name)
         everything = summary.figures(rounds)
         rows.append((variant.name, *(("all",) if names else ()), *_row(everything), *_kv(everything)))
-        rows += [(variant.name, name, *_row(summary.figures(rounds, name)), "", "", "") for name in names]
+        own = [name for name in names if name in summary.groups(rounds)]
+        rows += [(variant.name, name, *_row(summary.figures(rounds, name)), "", "", "") for name in own]
     return table(head, rows)
 
 
@@ -179,15 +180,13 @@ def _with_change(value: float | None, before: float | None, *, is_time: bool) ->
 def verdicts(judged: Sequence[bars.Verdict]) -> str:
     rows = []
     for one in judged:
-        limit = f"at most {one.bar.at_most:.3g}" if one.bar.at_most is not None else ""
-        limit = limit or f"at least {one.bar.at_least:.3g}"
+        limit = f"at most {number(one.bar.at_most)}" if one.bar.at_most is not None else ""
+        limit = limit or f"at least {number(one.bar.at_least)}"
         spread = UNKNOWN
         if one.lowest is not None and one.highest is not None:
-            spread = f"{one.lowest:.3g} to {one.highest:.3g}"
+            spread = f"{number(one.lowest)} to {number(one.highest)}"
         reached = {True: "yes", False: "**no**", None: "not measured"}[one.is_reached]
-        rows.append(
-            (one.bar.text, limit, UNKNOWN if one.value is None else f"{one.value:.3g}", spread, reached)
-        )
+        rows.append((one.bar.text, limit, number(one.value), spread, reached))
     return table(("bar", "limit", "measured", "single repeats", "reached"), rows)
 
 
@@ -229,6 +228,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
         for line in lines
     )
+
+
+def number(value: float | None) -> str:
+    """Three digits, or all those of a whole one."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def milliseconds(seconds: float | None) -> str:

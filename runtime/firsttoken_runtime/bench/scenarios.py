@@ -14,6 +14,8 @@ from firsttoken_runtime.bench.workload import SAFE_TOKEN_IDS
 
 PLAIN = ("paged-kv", "continuous-batching")
 CHUNKED = (*PLAIN, "chunked-prefill")
+DEFAULT = (*CHUNKED, "priority")
+"""What is on unless somebody says otherwise, as far as it schedules."""
 CLASSES = (
     ClassSettings(name="interactive", priority=10, ttft_p99_s=experiment.NEVER_S),
     ClassSettings(name="batch", priority=0, ttft_p99_s=experiment.NEVER_S),
@@ -64,7 +66,7 @@ def priority(
     return experiment.Experiment(
         name="priority",
         title=f"Priority: {concurrency} at once, 10 % interactive",
-        variants=(of_classes, replace(of_classes, name="priority", flags_on=(*CHUNKED, "priority"))),
+        variants=(of_classes, replace(of_classes, name="priority", flags_on=DEFAULT)),
         lanes=(mixed(kinds, random.Random(seed), concurrency, token_ids),),
         server=experiment.ServerNeeds(max_model_len=256, kv_tokens=64 * 96, max_num_seqs=32),
         bars=(
@@ -90,7 +92,8 @@ def chunked(
     chunk_tokens: int = 256,
     token_ids: range = SAFE_TOKEN_IDS,
 ) -> experiment.Experiment:
-    """20 % long prompts; what matters is how long the short ones wait behind them."""
+    """20 % long prompts; what matters is how long the short ones wait behind them. Short prompts go first in
+    both variants, as they do by default; only a prompt that is being computed holds them up."""
     long = max(1, count // 5)
     outputs = lengths.Uniform(8, 32)
     kinds = (
@@ -102,8 +105,8 @@ def chunked(
         name="chunked",
         title=f"Chunked prefill: {concurrency} at once, 20 % long prompts, chunks of {chunk_tokens}",
         variants=(
-            experiment.Variant("whole", PLAIN),
-            experiment.Variant("chunked", CHUNKED, params=params),
+            experiment.Variant("whole", (*PLAIN, "priority")),
+            experiment.Variant("chunked", DEFAULT, params=params),
         ),
         lanes=(mixed(kinds, random.Random(seed), concurrency, token_ids),),
         server=experiment.ServerNeeds(max_model_len=1024, kv_tokens=16 * 1024),
@@ -123,7 +126,8 @@ def chunked(
     )
 
 
-UNLIMITED_SHARE = 0.04
+UNLIMITED_SHARE = 0.08
+LONGER_SHARE = 0.04
 LIMIT_TOKENS = 64
 
 
@@ -134,7 +138,7 @@ def length(
     that state no limit. Those fill the context, unless length control gives them their class's."""
     prompts = lengths.Uniform(16, 48)
     unlimited = max(1, round(count * UNLIMITED_SHARE))
-    longer = round(count * 0.16)
+    longer = round(count * LONGER_SHARE)
     short = count - unlimited - longer
     kinds = (
         Kind("no limit", unlimited, prompts, None),
@@ -144,15 +148,14 @@ def length(
     limited = ClassSettings(name="mixed", ttft_p99_s=experiment.NEVER_S, max_tokens=LIMIT_TOKENS)
     free = limited.model_copy(update={"max_tokens": None})
     off = experiment.Variant("off", CHUNKED, classes=(free,), default_class="mixed")
-    ordered = (*CHUNKED, "priority")
     return experiment.Experiment(
         name="length",
         title=f"Short answers first and length limits: mixed load, {concurrency} at once",
         variants=(
             off,
-            replace(off, name="short first", flags_on=ordered),
+            replace(off, name="short first", flags_on=DEFAULT),
             replace(
-                off, name="short first, limits", flags_on=(*ordered, "length-control"), classes=(limited,)
+                off, name="short first, limits", flags_on=(*DEFAULT, "length-control"), classes=(limited,)
             ),
         ),
         lanes=(mixed(kinds, random.Random(seed), concurrency, token_ids),),

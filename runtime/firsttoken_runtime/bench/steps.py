@@ -36,6 +36,15 @@ PROFILES = {
             requests=120,
             concurrency=32,
             prompts=lengths.Mixture(lengths.Uniform(32, 128), lengths.Uniform(512, 768), rare_share=0.10),
+            outputs=lengths.LogNormal(median=20, sigma=0.8, low=8, high=64),
+            time_limit_s=45 * 60,
+        ),
+        Profile(
+            "cpu-uniform",
+            max_model_len=1024,
+            requests=120,
+            concurrency=32,
+            prompts=lengths.Mixture(lengths.Uniform(32, 128), lengths.Uniform(512, 768), rare_share=0.10),
             outputs=lengths.Uniform(8, 64),
             time_limit_s=45 * 60,
         ),
@@ -106,7 +115,9 @@ def requests(
     return workload.requests(generator, list(zip(prompts, outputs, strict=True)), token_ids=token_ids)
 
 
-def build(profile: Profile, lane: workload.Lane, notes: Sequence[str] = ()) -> experiment.Experiment:
+def build(
+    profile: Profile, lane: workload.Lane, notes: Sequence[str] = (), block_size_tokens: int = 16
+) -> experiment.Experiment:
     made, missing = variants()
     said = [f"flag {name} is not built and left out" for name in missing]
     return experiment.Experiment(
@@ -115,7 +126,9 @@ def build(profile: Profile, lane: workload.Lane, notes: Sequence[str] = ()) -> e
         variants=made,
         lanes=(lane,),
         server=experiment.ServerNeeds(
-            max_model_len=profile.max_model_len, kv_tokens=BASELINE_SLABS * profile.max_model_len
+            max_model_len=profile.max_model_len,
+            kv_tokens=BASELINE_SLABS * profile.max_model_len,
+            block_size_tokens=block_size_tokens,
         ),
         bars=bars(made[-1].name),
         notes=(

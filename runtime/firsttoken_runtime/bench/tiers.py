@@ -8,7 +8,7 @@ from firsttoken_runtime.bench.reuse import BLOCK_TOKENS, CACHED
 from firsttoken_runtime.bench.sharing import LATER
 from firsttoken_runtime.bench.workload import SAFE_TOKEN_IDS
 
-TURN_SHAPE = sharing.Conversations(turns=5, first_tokens=384, turn_tokens=48, output_tokens=8)
+TURN_SHAPE = sharing.Conversations(turns=5, first_tokens=320, turn_tokens=48, output_tokens=8)
 TIER_FLAGS = (*CACHED, "kv-tiering")
 TIERS_PARAMS = {"prefix-cache": {"maxFraction": "1.00"}}
 SAME = 1.05
