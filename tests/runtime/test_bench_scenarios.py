@@ -40,7 +40,7 @@ def test_shares_are_exact():
     counts = collections.Counter(one.group for one in scenarios.chunked(1, 100).lanes[0].requests)
     assert counts == {"long": 20, "short": 80}
     counts = collections.Counter(one.group for one in scenarios.length(1, 200).lanes[0].requests)
-    assert counts == {"no limit": 8, "longer": 32, "short": 160}
+    assert counts == {"no limit": 16, "longer": 8, "short": 176}
 
 
 def test_only_the_last_variant_of_length_limits_anything():

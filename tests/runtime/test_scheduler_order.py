@@ -23,7 +23,7 @@ def test_class_then_priority_then_expected_work_then_arrival() -> None:
         sequence(1, arrival_s=0.0),
         sequence(2, arrival_s=0.1),
         sequence(3, prompt=5000, arrival_s=0.0),
-        sequence(4, expected=2, arrival_s=0.2),
+        sequence(4, expected=2, arrival_s=0.02),
         sequence(5, priority=-1, prompt=5000, arrival_s=9.0),
         sequence(6, request_class=URGENT, priority=3, prompt=5000, arrival_s=9.0),
         sequence(7, request_class="middle", arrival_s=9.0),

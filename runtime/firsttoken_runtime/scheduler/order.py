@@ -13,8 +13,10 @@ What holds across classes and integer priorities is said in `turns`.
 from firsttoken_runtime.scheduler import classes, lengths, speed
 from firsttoken_runtime.scheduler.sequence import Place, Rank, Sequence
 
-AGEING = 0.2
-"""Seconds of expected work that a second of waiting outweighs."""
+AGEING = 1.0
+"""Seconds of expected work that a second of waiting outweighs. At 1 nobody waits longer than in order of
+arrival by more than its own work; less ageing serves the median better, but the objective is a P95, and at
+0.2 a load with one longer answer in six had twice the P95 of first come, first served."""
 MAX_HEAD_START_S = 30.0
 DEFAULT_OUTPUT_TOKENS = 128
 """Expected of a request that says nothing, in a class that has not finished one yet."""
