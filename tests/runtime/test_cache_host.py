@@ -50,14 +50,17 @@ def test_a_key_with_other_tokens_or_another_format_is_a_miss() -> None:
     assert index.find(block.key, block.token_ids, QUANTIZED) is None
 
 
-def test_what_nobody_asked_for_twice_is_not_copied() -> None:
+def test_where_copies_cost_much_what_nobody_asked_for_twice_is_not_copied() -> None:
     index = of_full_blocks(2)
+    index.takes_unasked = False
     assert index.store(evicted(1, hits=0)) is None
     assert index.num_refused == 0
+    assert index.store(evicted(1, hits=1)) is not None
 
 
 def test_a_preempted_sequence_wants_its_blocks_whatever_their_hits() -> None:
     index = of_full_blocks(4)
+    index.takes_unasked = False
     block = evicted(1, hits=0)
     index.want([block.key])
     index.want([block.key])
@@ -65,6 +68,59 @@ def test_a_preempted_sequence_wants_its_blocks_whatever_their_hits() -> None:
     assert index.store(block) is not None, "the other sequence still wants it"
     index.unwant([block.key, evicted(9).key])
     assert index.store(evicted(2, hits=0)) is None
+
+
+def store_once(index: host.HostIndex, name: int, hits: int) -> None:
+    slot = index.store(evicted(name, hits=hits))
+    if slot is not None:
+        index.unlock([slot])
+
+
+def test_texts_seen_once_pass_by_what_was_asked_for() -> None:
+    index = of_full_blocks(10)
+    stored(index, *range(8))
+    for name in range(100, 150):
+        store_once(index, name, hits=0)
+    assert [found(index, name) is not None for name in range(8)] == [True] * 8
+    assert [found(index, name) is not None for name in range(147, 150)] == [False, True, True]
+    index.check_integrity()
+
+
+def test_what_was_asked_for_long_ago_makes_room_too() -> None:
+    index = of_full_blocks(10)
+    stored(index, *range(10))
+    for name in range(100, 103):
+        store_once(index, name, hits=0)
+    assert [found(index, name) is None for name in range(4)] == [True, True, False, False]
+    stored(index, *range(200, 208))
+    assert all(found(index, name) is None for name in range(2, 8))
+
+
+@pytest.mark.parametrize("ask", ["hit", "wanted", "wanted after it came", "loaded"])
+def test_being_asked_for_protects(ask: str) -> None:
+    index = of_full_blocks(10)
+    block = evicted(1, hits=0)
+    if ask == "wanted":
+        index.want([block.key])
+    store_once(index, 1, hits=0)
+    assert index.entry(slot_of(index, 1)).was_asked_for == (ask == "wanted")
+    if ask == "hit":
+        store_once(index, 1, hits=1)
+    elif ask == "wanted after it came":
+        index.want([block.key])
+    elif ask == "loaded":
+        index.lock([slot_of(index, 1)])
+        index.unlock([slot_of(index, 1)])
+    assert index.entry(slot_of(index, 1)).was_asked_for
+    for name in range(100, 130):
+        store_once(index, name, hits=0)
+    assert found(index, 1) is not None
+
+
+def slot_of(index: host.HostIndex, name: int) -> int:
+    slot = found(index, name)
+    assert slot is not None
+    return slot
 
 
 def test_what_is_here_needs_no_second_copy_and_counts_as_used() -> None:
@@ -218,7 +274,7 @@ def test_no_cut_overlaps_or_goes_beyond_the_capacity(capacity: int, full: int, q
 Call = tuple[str, int, Format]
 CALLS = st.lists(
     st.tuples(
-        st.sampled_from(["store", "store", "store", "lock", "unlock", "restore", "discard"]),
+        st.sampled_from(["store", "store", "pass by", "lock", "unlock", "restore", "discard", "want"]),
         st.integers(0, 11),
         st.sampled_from(Format),
     ),
@@ -233,9 +289,11 @@ def test_any_order_of_calls_keeps_what_is_locked_in_its_place(calls: list[Call],
     index = host.HostIndex(capacity, {FULL: 100, QUANTIZED: 55})
     locked: dict[tuple[int, Format], list[int]] = {}
     for call, name, fmt in calls:
-        block = evicted(name, fmt)
+        block = evicted(name, fmt, hits=int(call == "store"))
         held = locked.get((name, fmt), [])
-        if call == "store" and (slot := index.store(block)) is not None:
+        if call == "want":
+            index.want([block.key])
+        elif call in ("store", "pass by") and (slot := index.store(block)) is not None:
             assert not held
             locked[name, fmt] = [slot]
         elif call == "restore":

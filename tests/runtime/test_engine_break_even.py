@@ -45,6 +45,12 @@ def test_without_a_rate_nothing_is_known_to_pay() -> None:
     assert costs.least_tokens() is None
 
 
+def test_a_save_on_the_mere_chance_of_a_hit_must_be_cheap() -> None:
+    assert BreakEven(1.0, 1.0, 16, save_s_per_block=0.05, prefill_tokens_per_s=16).is_cheap()
+    assert not BreakEven(0.0, 0.0, 16, save_s_per_block=0.051, prefill_tokens_per_s=16).is_cheap()
+    assert BreakEven(1.0, 1.0, 16, save_s_per_block=1.0).is_cheap(), "it is not known"
+
+
 @given(
     st.floats(1e-6, 1.0), st.floats(0.0, 1.0), st.integers(1, 128), st.floats(1.0, 1e6), st.integers(0, 400)
 )

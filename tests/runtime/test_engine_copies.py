@@ -285,6 +285,31 @@ def test_the_folder_brings_blocks_back_after_a_restart(tmp_path: Path) -> None:
     copying.close(10.0)
 
 
+def test_the_folder_gets_what_was_asked_for_once(tmp_path: Path) -> None:
+    blocks = block_bytes(Counts(4, 0))
+    copying = tier(blocks, 20, disk=disk_store.DiskStore(tmp_path, 1_000_000, host_problems.Problems()))
+    loaded, passing, hit = (evicted(name, block_id=name, hits=int(name == 2)) for name in range(3))
+    slots = []
+    for block in (loaded, passing, hit):
+        fill(blocks, block.block_id, block.key)
+        slot = copying.index.store(block)
+        assert slot is not None
+        slots.append(slot)
+    copying.run([Pair(number, slot) for number, slot in enumerate(slots)], [])
+    for _ in range(2):
+        copying.index.lock(slots[:1])
+        copying.run([], [Pair(3, slots[0])])
+    # A block of the device pool that was hit there after its first copy was made.
+    late = evicted(3, block_id=3, hits=0)
+    slot = copying.index.store(late)
+    assert slot is not None
+    copying.run([Pair(3, slot)], [])
+    copying.keep([late._replace(hits=1), passing])
+    copying.close(10.0)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {block.key.hex() + ".kv" for block in (loaded, hit, late)}
+
+
 def test_rehearsing_copies_something_both_ways() -> None:
     for counts in (Counts(3, 0), Counts(3, 5)):
         blocks = block_bytes(counts)

@@ -50,8 +50,7 @@ class _Move:
 @dataclass(frozen=True)
 class _UnderWay:
     end: copy_lane.Mark
-    saved: Sequence[int]
-    loaded: Sequence[int]
+    slots: Sequence[int]
 
 
 class Mover:
@@ -63,17 +62,17 @@ class Mover:
         store: host_store.HostStore,
         blocks: BlockBytes,
         *,
-        on_saved: Callable[[Sequence[int]], None] = lambda slots: None,
+        on_ended: Callable[[Sequence[int]], None] = lambda slots: None,
         by_layer: bool = False,
         lane: copy_lane.Lane | None = None,
     ) -> None:
-        """on_saved: gets slots whose save has ended, still locked. by_layer: the forward pass calls
+        """on_ended: gets slots whose copies have ended, still locked. by_layer: the forward pass calls
         `before_layer` for each layer; else the computation waits for all of a step's copies."""
         self.saves_total = 0
         self.loads_total = 0
         self._index = index
         self._store = store
-        self._on_saved = on_saved
+        self._on_ended = on_ended
         self._by_layer = by_layer
         self._lane = lane or copy_lane.lane_for(blocks.device)
         self._under_way: deque[_UnderWay] = deque()
@@ -111,7 +110,7 @@ class Mover:
             for slot in saved:
                 self._index.discard(slot)
             raise
-        self._under_way.append(_UnderWay(end, saved, loaded))
+        self._under_way.append(_UnderWay(end, saved + loaded))
         self.saves_total += len(saved)
         self.loads_total += len(loaded)
         if not self._by_layer:
@@ -128,9 +127,8 @@ class Mover:
         """Unlock what has arrived."""
         while self._under_way and self._under_way[0].end.query():
             ended = self._under_way.popleft()
-            self._on_saved(ended.saved)
-            self._index.unlock(ended.saved)
-            self._index.unlock(ended.loaded)
+            self._on_ended(ended.slots)
+            self._index.unlock(ended.slots)
 
     def finish(self) -> None:
         """Return when nothing is under way."""

@@ -14,6 +14,8 @@ REPEATS = 3
 MANY_BLOCKS = 8
 PREFILL_TOKENS = 128
 _SHORTEST_S = 1e-9
+CHEAP_PART = 0.05
+"""Of the time that a block takes to compute: what a copy on the mere chance of a hit may take."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class BreakEven:
         both_s = self.save_s_per_block + self.load_s_per_block
         copy_s = 2 * self.fixed_s + self._blocks(num_tokens) * both_s
         return copy_s < self._recompute_s(num_tokens, prefill_tokens_per_s)
+
+    def is_cheap(self) -> bool:
+        """Whether blocks may be saved that nobody has asked for twice. Not known = True."""
+        recompute_s = self._recompute_s(self.block_size_tokens, None)
+        return recompute_s == 0.0 or self.save_s_per_block <= CHEAP_PART * recompute_s
 
     def least_tokens(self, prefill_tokens_per_s: float | None = None) -> int | None:
         """The shortest text of whole blocks that is worth a load; None = none is."""

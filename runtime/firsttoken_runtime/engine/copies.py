@@ -41,7 +41,7 @@ class Copies:
         self._problems = problems
         self._disk = disk
         self._mover = block_mover.Mover(
-            index, store, blocks, on_saved=self._write_to_disk, by_layer=by_layer, lane=lane
+            index, store, blocks, on_ended=self._write_to_disk, by_layer=by_layer, lane=lane
         )
         self._refused_seen = 0
         self._disk_deadline = 0.0
@@ -99,19 +99,22 @@ class Copies:
             self._take_in(record)
 
     def keep(self, blocks: Iterable[Evicted], disk_timeout_s: float = 5.0) -> None:
-        """Save what is in the device pool before it goes, by the same policy as on an eviction.
+        """Save what was asked for in the device pool before it goes, and to the disk what is not there yet.
 
         blocks: children before parents. Where there is no room for all, it is the children that are left
         out: they could not be found without their parents. The disk may take about so long.
         """
+        asked_for = [block for block in blocks if block.hits >= 1]
         saves = [
             block_mover.Pair(block.block_id, slot)
-            for block in reversed(list(blocks))
+            for block in reversed(asked_for)
             if (slot := self.index.store(block)) is not None
         ]
         self._disk_deadline = time.monotonic() + disk_timeout_s
         self.run(saves[::-1], [])
         self._mover.finish()
+        found = [self.index.find(block.key, block.token_ids, block.fmt) for block in asked_for]
+        self._write_to_disk([slot for slot in found if slot is not None])
         self._disk_deadline = 0.0
 
     def rehearse_load(self, num_blocks: int) -> None:
@@ -139,10 +142,14 @@ class Copies:
             self._disk.start_restoring(self._lineage, self.index.cut.bytes_of)
 
     def _write_to_disk(self, slots: Sequence[int]) -> None:
+        """What was asked for, once."""
         if self._disk is None:
             return
         for slot in slots:
             entry = self.index.entry(slot)
+            if not entry.was_asked_for or entry.is_on_disk:
+                continue
+            entry.is_on_disk = True
             payload = self._store.read(slot, entry.fmt)
             self._disk.write(
                 Record(self._lineage, entry.key, entry.parent_key, entry.token_ids, entry.fmt, payload),
