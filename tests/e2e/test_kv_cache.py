@@ -202,9 +202,8 @@ def test_prefixes_on_the_claim_outlive_the_pod(sandbox: Kubectl, cached: Object,
     fresh = _pod(sandbox)
     assert fresh["metadata"]["uid"] != pod["metadata"]["uid"]
     wait_for("what the claim holds, read back", lambda: _cache(fresh)["host_blocks"] > 0, 30)
-    wait_for(
-        "the pinned prompt again", lambda: _is_pinned(fresh), 30, every_s=0.2
-    )  # it hits the host tier too
+    # It hits the host tier too.
+    wait_for("the pinned prompt to be computed", lambda: _is_pinned(fresh), 30, every_s=0.2)
     before = _host_hits(fresh)
     num_tokens, num_cached = _ask(_client(fresh), "Where are you?")
     assert num_tokens - num_cached < 3 * BLOCK_TOKENS
