@@ -7,7 +7,7 @@ asked for: these in tiles, because a long prompt times a large vocabulary does n
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -64,8 +64,14 @@ class Runner:
         return None if self.monitor is None else self.monitor.summary()
 
     @torch.inference_mode()
-    def execute(self, step: ScheduledStep, block_size_tokens: int) -> Forward:
-        """One forward pass over all tokens of the step."""
+    def execute(
+        self,
+        step: ScheduledStep,
+        block_size_tokens: int,
+        before_layer: Callable[[int], None] | None = None,
+    ) -> Forward:
+        """One forward pass over all tokens of the step. before_layer: is told each layer just before it is
+        computed, to wait for blocks that are still on their way into it."""
         rows = step_input(
             step,
             block_size_tokens,
@@ -74,8 +80,10 @@ class Runner:
             batch_invariant=self.batch_invariant,
             num_full_slots=self.num_full_slots,
         )
-        if self.monitor is not None:
-            rows = dataclasses.replace(rows, observed=self.monitor.observers(rows.attention_plan))
+        if before_layer is not None:
+            rows = dataclasses.replace(rows, before_layer=before_layer)
+        if self.monitor is not None and (observed := self.monitor.observers(rows.attention_plan)):
+            rows = dataclasses.replace(rows, observed=observed)
         hidden = self.model.hidden(rows, self.layers)
         return Forward(self.model.logits(hidden.index_select(0, rows.logit_rows)), _prompts(step, hidden))
 

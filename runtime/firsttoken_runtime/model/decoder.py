@@ -4,7 +4,7 @@ Activations are [T, H] over all tokens of a step, whichever sequences they belon
 knows about sequences.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -28,6 +28,7 @@ class StepInput:
     attention_plan: attention.Plan
     logit_rows: torch.Tensor  # [R] int64, the rows whose logits are wanted
     observed: Mapping[int, Observe] = field(default_factory=dict)  # by layer
+    before_layer: Callable[[int], None] | None = None  # called with each layer's number
 
 
 class Block:
@@ -132,6 +133,8 @@ class Decoder:
             for each, frequencies in self.inverse_frequencies.items()
         }
         for block, cache_layer in zip(self.blocks, cache, strict=True):
+            if step.before_layer is not None:
+                step.before_layer(block.index)
             hidden = block(hidden, rotations, cache_layer, step)
         return hidden
 
