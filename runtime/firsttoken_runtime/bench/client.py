@@ -132,7 +132,8 @@ class Client:
             # An answer without any text has its first token when it ends.
             if choice.get("text") or choice.get("finish_reason"):
                 seen.content(now_s)
-                seen.text += choice.get("text") or ""
+            if text := choice.get("text"):
+                seen.text += text
                 on_content(now_s)
         if usage := chunk.get("usage"):
             seen.output_tokens = int(usage["completion_tokens"])
