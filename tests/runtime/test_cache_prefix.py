@@ -97,7 +97,7 @@ def test_children_are_known_though_their_parent_comes_later() -> None:
     assert index.add(child) is None
     assert index.add(parent) is None
     assert index.has_children(b"p")
-    assert index.add(sibling) is None, "its first child was there before"
+    assert index.add(sibling) is parent
     assert index.remove(child) is None
     assert index.remove(sibling) is parent
     assert not index.has_children(b"p")

@@ -152,6 +152,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.free == Counts(*(len(self.naive.free[fmt]) for fmt in Format))
         assert self.pool.cached == Counts(*(len(self.naive.cached(fmt)) for fmt in Format))
         assert self.pool.available == Counts(*(self.naive.available(fmt) for fmt in Format))
+        assert Counts(*map(self.pool.num_available, Format)) == self.pool.available
         assert self.pool.num_used == len(set(held))
         assert self.pool.num_extra_holds == len(held) - len(set(held))
         assert self.pool.num_findable == len(self.naive.named)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from firsttoken_runtime.cache import prefix_cache
 from firsttoken_runtime.cache.block import Block as Block
 from firsttoken_runtime.cache.block import Evicted as Evicted
-from firsttoken_runtime.cache.formats import Counts, Format
+from firsttoken_runtime.cache.formats import FORMATS, Counts, Format
 from firsttoken_runtime.cache.prefix_cache import Caching as Caching
 
 
@@ -98,8 +98,12 @@ class Pool:
 
     # Holding
 
+    def num_available(self, fmt: Format) -> int:
+        """`available[fmt]`, for those who ask often."""
+        return len(self._free[fmt]) + self._cache.num_evictable(fmt)
+
     def can_allocate(self, num_blocks: int, fmt: Format = Format.FULL) -> bool:
-        return num_blocks <= self.available[fmt]
+        return num_blocks <= self.num_available(fmt)
 
     def allocate(self, num_blocks: int, fmt: Format = Format.FULL) -> list[int]:
         """Ids of `num_blocks` blocks, each held once and findable by nobody. Ask `can_allocate` first."""
@@ -110,7 +114,7 @@ class Pool:
         taken = [free.popleft() for _ in range(num_blocks)]
         for block in taken:
             assert block.reference_count == 0, block.block_id
-            assert not block.is_findable, block.block_id
+            assert not block.key, block.block_id
             block.reference_count = 1
         return [block.block_id for block in taken]
 
@@ -137,7 +141,7 @@ class Pool:
             block.reference_count -= 1
             if block.reference_count:
                 self.num_extra_holds -= 1
-            elif block.is_findable:
+            elif block.key:
                 self._cache.put(block)
             else:
                 self._free[block.fmt].append(block)
@@ -243,7 +247,7 @@ class Pool:
         return len(self._cache.pins)
 
     def _keep_to_share(self) -> None:
-        for fmt in Format:
+        for fmt in FORMATS:
             while self._cache.is_over_share(fmt):
                 self._free[fmt].append(self._cache.evict(fmt))
 

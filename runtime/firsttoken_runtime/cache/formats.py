@@ -17,6 +17,10 @@ class Format(IntEnum):
     """int8 or fp8 with a scale per token and KV head; the last layers may stay in the compute dtype."""
 
 
+FORMATS = tuple(Format)
+"""To go through on the way of every request: an enum takes longer."""
+
+
 class Counts(NamedTuple):
     """So many blocks of each format; `counts[Format.FULL]` is the same as `counts.full`."""
 

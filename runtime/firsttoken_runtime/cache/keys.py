@@ -43,14 +43,18 @@ class Chain:
 
         Blocks that were not asked for before get the format of `fmt`, so ask in order where formats change.
         """
+        if index >= len(self._keys):
+            self._extend(token_ids, index, fmt)
+        assert self._formats[index] is fmt, f"block {index} has two formats"
+        return self._keys[index]
+
+    def _extend(self, token_ids: Sequence[int], index: int, fmt: Format) -> None:
         size = self._block_size_tokens
         assert (index + 1) * size <= len(token_ids), (index, size, len(token_ids))
         for unknown in range(len(self._keys), index + 1):
             parent = self._keys[-1] if self._keys else self.root
             self._keys.append(chain(parent, token_ids[unknown * size : (unknown + 1) * size], fmt))
             self._formats.append(fmt)
-        assert self._formats[index] is fmt, f"block {index} has two formats"
-        return self._keys[index]
 
     def parent(self, index: int) -> bytes:
         """The key before that of block `index`, which must be known."""

@@ -46,13 +46,13 @@ class Index:
         return key in self._num_children
 
     def add(self, block: Block) -> Block | None:
-        """-> its parent, if this is the first child it has."""
-        assert block.key not in self._blocks, "a key has two blocks"
+        """-> its parent."""
+        key, parent_key = block.key, block.parent_key
+        assert key not in self._blocks, "a key has two blocks"
         self.version += 1
-        self._blocks[block.key] = block
-        count = self._num_children.get(block.parent_key, 0)
-        self._num_children[block.parent_key] = count + 1
-        return None if count else self._blocks.get(block.parent_key)
+        self._blocks[key] = block
+        self._num_children[parent_key] = self._num_children.get(parent_key, 0) + 1
+        return self._blocks.get(parent_key)
 
     def remove(self, block: Block) -> Block | None:
         """-> its parent, if this was the last child it had."""

@@ -60,16 +60,19 @@ class PrefixCache:
         """Of those, the ones that are not pinned."""
         return Counts(*map(len, self._evictable))
 
+    def num_evictable(self, fmt: Format) -> int:
+        return len(self._evictable[fmt])
+
     def publish(self, block: Block, key: bytes, parent_key: bytes, token_ids: Sequence[int]) -> bool:
         """Make a held block findable; False if it stays private."""
         if self.caching is None or self.index.get(key) is not None:
             return block.key == key
         block.name(key, parent_key, token_ids)
-        before = self.index.get(parent_key)
-        block.extends_hit = before is not None and (before.hits > 0 or before.extends_hit)
         parent = self.index.add(block)
         if parent is not None:
-            self._evictable[parent.fmt].set_inner(parent.block_id, True)
+            block.extends_hit = parent.hits > 0 or parent.extends_hit
+            if parent.reference_count == 0:
+                self._evictable[parent.fmt].set_inner(parent.block_id, True)
         return True
 
     def put(self, block: Block) -> None:

@@ -60,7 +60,7 @@ class Slru:
     def set_inner(self, block_id: int, is_inner: bool) -> None:
         """Its place in time stays; unknown ones are nobody's to evict and stay so."""
         entry = self._entries.get(block_id)
-        if entry is not None:
+        if entry is not None and bool(entry[0] & _INNER) != is_inner:
             rank, ticket, _ = entry
             self._put(block_id, (rank & _PROTECTED) + is_inner * _INNER, ticket)
 
