@@ -181,7 +181,7 @@ FLAGS: tuple[Flag, ...] = (
                 "maxWait",
                 "20ms",
                 "longest that a prompt is passed over",
-                duration.Range("0s", "1s"),
+                duration.Range("0s", "60s"),
                 built=True,
             ),
         ),

@@ -98,7 +98,7 @@ VALID = (
     Case("least of the cache", forced("prefix-cache", maxFraction="0.01", protectedFraction="0")),
     Case("most of the cache", forced("prefix-cache", maxFraction="1", protectedFraction="0.8")),
     Case("nobody is passed over", forced("prefix-affinity", maxWait="0s")),
-    Case("passed over for a second", forced("prefix-affinity", maxWait="1000ms")),
+    Case("passed over for a minute", forced("prefix-affinity", maxWait="1m")),
     Case("int8 in every layer", forced("kv-int8", fullPrecisionLayers="0")),
     Case("fp8", forced("kv-fp8", fullPrecisionLayers="256")),
     Case("host tier as large as it happens to be", forced("kv-tiering", hostMemory="auto", claimName="")),
@@ -319,7 +319,7 @@ INVALID = (
         for name, parameter, allowed, values in (
             ("prefix-cache", "maxFraction", "a decimal from 0.01 to 1", ("0", "0.009", "1.1", "50%", "auto")),
             ("prefix-cache", "protectedFraction", "a decimal from 0 to 0.80", ("0.801", "1", "-0.1", "")),
-            ("prefix-affinity", "maxWait", "a duration from 0s to 1s", ("1001ms", "2m", "20", "0.02s", "")),
+            ("prefix-affinity", "maxWait", "a duration from 0s to 60s", ("60001ms", "2m", "20", "0.02s", "")),
             ("kv-int8", "fullPrecisionLayers", "a whole number from 0 to 256", ("-1", "257", "auto", "2.0")),
             ("kv-fp8", "fullPrecisionLayers", "a whole number from 0 to 256", ("all",)),
             ("kv-tiering", "hostMemory", "auto or a quantity from 16Mi to 16Ti", ("15Mi", "17Ti", "4GB", "")),
