@@ -1,7 +1,7 @@
 """Bytes per token by the formula, and one budget split between two formats."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttoken_runtime.cache import layout as cache_layout
@@ -51,6 +51,7 @@ SHAPES = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(
     shape=SHAPES,
     block=st.sampled_from([1, 5, 16, 500]),
