@@ -172,3 +172,10 @@ async def test_the_text_is_compared_and_each_piece_is_told():
     assert len(times) == 4
     assert times == sorted(times)
     assert one.cached_tokens == 0
+
+
+async def test_a_text_has_the_servers_tokens():
+    async with serving() as served, bench_client.session() as http:
+        assert await bench_client.tokens_of(http, served.url, "AB") == [65 - 33, 66 - 33]
+        with pytest.raises(UserError, match="does not tokenize"):
+            await bench_client.tokens_of(http, served.url + "/nowhere", "AB")

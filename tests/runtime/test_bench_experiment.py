@@ -35,4 +35,22 @@ def test_needs_become_options():
     options = needs.options()
     assert options[options.index("--kv-blocks") + 1] == "48"
     assert options[options.index("--max-num-batched-tokens") + 1] == "200"
-    assert "--max-num-batched-tokens" not in experiment.ServerNeeds(96, 96).options()
+    plain = experiment.ServerNeeds(96, 96).options()
+    assert not {"--max-num-batched-tokens", "--host-memory", "--enable", "--batch-invariant"} & set(plain)
+    tiered = experiment.ServerNeeds(96, 96, host_memory_bytes=4096, batch_invariant=True).options()
+    assert tiered[len(plain) :] == ["--host-memory", "4096", "--enable", "kv-tiering", "--batch-invariant"]
+
+
+def test_a_variant_is_compared_with_the_one_it_names_or_the_first():
+    first, other = experiment.Variant("first", ()), experiment.Variant("other", (), against="own")
+    own = experiment.Variant("own", (), lanes=())
+    made = experiment.Experiment("x", "X", (first, other, own), (), experiment.ServerNeeds(96, 96))
+    assert [made.base_of(one).name for one in made.variants] == ["first", "own", "first"]
+
+
+def test_a_limit_has_one_side():
+    assert experiment.Limit("x", at_most=2.0).is_reached(2.0)
+    assert not experiment.Limit("x", at_least=2.0).is_reached(1.9)
+    for wrong in ({}, {"at_most": 1.0, "at_least": 1.0}):
+        with pytest.raises(AssertionError):
+            experiment.Limit("x", **wrong)

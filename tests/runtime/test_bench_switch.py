@@ -62,11 +62,14 @@ def test_the_worst_switch_is_judged_and_every_stream_must_go_on():
 
 def test_all_streams_fit_at_once():
     plan = switch.plan("kv-int8")
-    streams = switch.streams(1, 0)
+    text = list(range(5000))
+    streams = switch.streams(text, 1, 0)
     tokens = sum(len(one.prompt_token_ids) + (one.output_tokens or 0) for one in streams)
     assert len(streams) == plan.server.max_num_seqs == 16
     assert tokens <= plan.server.kv_tokens
-    assert switch.streams(1, 1) != streams
+    assert switch.streams(text, 1, 1) != streams
+    for one in streams:
+        assert list(one.prompt_token_ids) == text[one.prompt_token_ids[0] :][: len(one.prompt_token_ids)]
     assert set(plan.after.flags_on) - set(plan.before.flags_on) == {"kv-int8"}
 
 
@@ -103,7 +106,7 @@ async def test_flags_change_while_the_streams_run(tmp_path, monkeypatch):
         conductor = conduct.Conductor(
             wish, target, http, Console(quiet=True), tmp_path, "", beginning.Beginning.now()
         )
-        await switch_run.measure(plan, conductor, seen, lambda now: None, range(65, 90))
+        await switch_run.measure(plan, conductor, seen, lambda now: None)
         assert (await served.state())["flags"]["enabled"] == []
     assert [(one.name, one.repeat) for one in seen.switches] == [
         ("to paged", 0),

@@ -14,7 +14,7 @@ def affinity(
     seed: int,
     prefixes: int = 6,
     count: int = 8,
-    max_wait: str = "1s",
+    max_wait: str = "30s",
     token_ids: range = SAFE_TOKEN_IDS,
 ) -> experiment.Experiment:
     """`count` requests for each of `prefixes` shared prefixes, in turn, all of them there at once: more

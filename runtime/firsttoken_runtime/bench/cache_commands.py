@@ -32,7 +32,7 @@ def affinity(
     shared: options.TimedRounds,
     prefixes: Annotated[int, typer.Option(min=2, help="Shared prefixes that alternate.")] = 6,
     requests: Annotated[int, typer.Option(min=1, help="Requests of each prefix.")] = 8,
-    max_wait: Annotated[str, typer.Option(help="The flag's maxWait, such as 20ms.")] = "1s",
+    max_wait: Annotated[str, typer.Option(help="The flag's maxWait, such as 20ms.")] = "30s",
 ) -> None:
     """More shared prefixes than the pool can keep: with prefix affinity, and without."""
     from firsttoken_runtime.bench import affinity as alternating
@@ -96,8 +96,11 @@ def kv(
 
 @options.register(cache)
 def switch(
-    shared: options.TimedRounds,
+    shared: options.Engine,
     flag: Annotated[str, typer.Option(help="The flag that is switched on and off.")] = "kv-int8",
+    repeats: options.Repeats = 3,
+    seed: options.Seed = 1,
+    time_limit: options.Minutes = 30.0,
 ) -> None:
     """A hot switch of the KV's layout while 16 streams run: the pause, and the gap of each stream."""
     from firsttoken_runtime.bench import switch as hot_switch
@@ -105,7 +108,8 @@ def switch(
 
     plan = hot_switch.plan(flag)
     plan.after.check_built()
-    done = ending.run(switch_run.run(plan, shared.wish(), shared.ids))
+    wish = shared.wish_within(time_limit, repeats=repeats, seed=seed)
+    done = ending.run(switch_run.run(plan, wish))
     ending.leave(ending.reasons(done.errors, not done.ended, done.ended))
 
 

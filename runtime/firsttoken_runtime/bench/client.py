@@ -191,3 +191,13 @@ async def model_name(http: aiohttp.ClientSession, url: str) -> str:
             return str(cards[0]["id"])
     except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, IndexError, TypeError) as error:
         raise UserError(f"no OpenAI-compatible server answers at {url} ({error or 'timeout'})") from error
+
+
+async def tokens_of(http: aiohttp.ClientSession, url: str, text: str) -> list[int]:
+    """As the server's tokenizer has them. Raises UserError."""
+    body = {"prompt": text, "add_special_tokens": False}
+    try:
+        async with http.post(f"{url}/tokenize", json=body) as response:
+            return [int(token_id) for token_id in (await response.json(content_type=None))["tokens"]]
+    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"the server at {url} does not tokenize ({error!r})") from error

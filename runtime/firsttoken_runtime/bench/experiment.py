@@ -106,7 +106,7 @@ class ServerNeeds:
 
     def options(self) -> list[str]:
         """For `firsttoken serve`."""
-        given = {
+        given: dict[str, int | str] = {
             "--max-model-len": self.max_model_len,
             "--kv-blocks": self.kv_blocks,
             "--block-size": self.block_size_tokens,
@@ -117,6 +117,8 @@ class ServerNeeds:
             given["--max-num-batched-tokens"] = self.max_num_batched_tokens
         if self.host_memory_bytes is not None:
             given["--host-memory"] = self.host_memory_bytes
+            # What copies cost is measured at the start, where the flag is on then.
+            given["--enable"] = "kv-tiering"
         pairs = [part for option, value in given.items() for part in (option, str(value))]
         return [*pairs, *(("--batch-invariant",) if self.batch_invariant else ())]
 

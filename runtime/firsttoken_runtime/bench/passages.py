@@ -33,6 +33,11 @@ def texts(file: Path | None) -> list[str]:
     return found
 
 
+def longest() -> str:
+    """The longest of the built-in texts."""
+    return max(texts(None), key=len)
+
+
 def cut(found: Sequence[str], encode: Callable[[str], list[int]], tokens: int, count: int) -> list[list[int]]:
     """The first `count` pieces of exactly `tokens` tokens, none across two texts. Raises UserError."""
     passages = []

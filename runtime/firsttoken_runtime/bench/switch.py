@@ -2,7 +2,8 @@
 
 From outside: sixteen streams run, flags are put, and each stream goes on after its KV has been computed
 again. The pause is from sending the flags to the answer that they are in force; the next step is of the new
-layout. A gap is what a reader of a stream sees.
+layout. A gap is what a reader of a stream sees. Prompts are pieces of text, so that answers are text too: of
+random tokens a model makes bytes that are no characters, which a server holds back.
 """
 
 import random
@@ -10,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firsttoken_runtime.bench import bars, experiment, lengths, workload
-from firsttoken_runtime.bench.workload import SAFE_TOKEN_IDS
 
 STREAMS = 16
 MOST_PAUSE_S = 1.0
@@ -87,15 +87,21 @@ def plan(flag: str) -> Plan:
     )
 
 
-def streams(seed: int, repeat: int, token_ids: range = SAFE_TOKEN_IDS) -> list[workload.Request]:
+def streams(text: Sequence[int], seed: int, repeat: int) -> list[workload.Request]:
+    """`text`: token ids, of which each prompt is a piece."""
     generator = random.Random(f"{seed}/{repeat}")
-    shapes = [(PROMPT_TOKENS.draw(generator), OUTPUT_TOKENS) for _ in range(STREAMS)]
-    return workload.requests(generator, shapes, token_ids=token_ids)
+    lengths_drawn = [PROMPT_TOKENS.draw(generator) for _ in range(STREAMS)]
+    return [workload.Request(_piece(text, generator, tokens), OUTPUT_TOKENS) for tokens in lengths_drawn]
 
 
-def rate_prompts(seed: int, token_ids: range = SAFE_TOKEN_IDS) -> list[workload.Request]:
-    shapes = [(RATE_TOKENS, 1)] * RATE_PROMPTS
-    return workload.requests(random.Random(f"{seed}/rate"), shapes, token_ids=token_ids)
+def rate_prompts(text: Sequence[int], seed: int) -> list[workload.Request]:
+    generator = random.Random(f"{seed}/rate")
+    return [workload.Request(_piece(text, generator, RATE_TOKENS), 1) for _ in range(RATE_PROMPTS)]
+
+
+def _piece(text: Sequence[int], generator: random.Random, tokens: int) -> tuple[int, ...]:
+    start = generator.randrange(len(text) - tokens)
+    return tuple(text[start : start + tokens])
 
 
 def gap_s(pieces_s: Sequence[float], sent_s: float) -> float | None:

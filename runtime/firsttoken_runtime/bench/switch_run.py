@@ -10,6 +10,7 @@ from firsttoken_runtime.bench import (
     conduct,
     ending,
     experiment,
+    passages,
     rounds,
     server,
     show,
@@ -47,14 +48,14 @@ class Seen:
     streams: list[switch.Streams]
 
 
-async def run(plan: switch.Plan, wish: conduct.Wish, token_ids: range) -> switch_report.Measured:
+async def run(plan: switch.Plan, wish: conduct.Wish) -> switch_report.Measured:
     """Raises UserError where the server does not start or refuses the flags."""
 
     async def measured(conductor: conduct.Conductor) -> switch_report.Measured:
         state = await conductor.state()
         seen = Seen([], [])
         with show.progress(conductor.console, wish.repeats) as report:
-            measuring = measure(plan, conductor, seen, report, token_ids)
+            measuring = measure(plan, conductor, seen, report)
             ended = await ending.until_ended(measuring, wish.time_limit_s)
         done = switch_report.Measured(
             plan, tuple(seen.switches), tuple(seen.streams), conductor.context(state), ended
@@ -68,29 +69,28 @@ async def run(plan: switch.Plan, wish: conduct.Wish, token_ids: range) -> switch
     return await conduct.with_server("switch", plan.server, wish, measured)
 
 
-async def measure(
-    plan: switch.Plan, conductor: conduct.Conductor, seen: Seen, report: rounds.Report, token_ids: range
-) -> None:
+async def measure(plan: switch.Plan, conductor: conduct.Conductor, seen: Seen, report: rounds.Report) -> None:
     """Appends each switch to `seen` when all streams have gone on, and each repeat's streams at their end."""
     ops = server.Ops(conductor.http, conductor.target.ops_url)
     name = await client.model_name(conductor.http, conductor.target.url)
     asking = client.Client(conductor.http, conductor.target.url, name)
+    text = await client.tokens_of(conductor.http, conductor.target.url, passages.longest())
     rates = {}
     for variant in (plan.before, plan.after):
         await _put(ops, variant)
-        rates[variant.name] = await _prefill_rate(asking, conductor.wish.seed, token_ids)
+        rates[variant.name] = await _prefill_rate(asking, switch.rate_prompts(text, conductor.wish.seed))
     for repeat in range(conductor.wish.repeats):
         asking.salt = f"repeat {repeat}"
         await ops.until_idle(rounds.IDLE_LIMIT_S)
         await _put(ops, plan.before)
-        streams = [Stream(one) for one in switch.streams(conductor.wish.seed, repeat, token_ids)]
+        streams = [Stream(one) for one in switch.streams(text, conductor.wish.seed, repeat)]
         async with asyncio.TaskGroup() as asked:
             for stream in streams:
                 asked.create_task(_follow(asking, stream))
-            for number, (text, variant) in enumerate(plan.named.items()):
-                report(rounds.Progress(text, repeat, number, len(plan.named)))
+            for number, (title, variant) in enumerate(plan.named.items()):
+                report(rounds.Progress(title, repeat, number, len(plan.named)))
                 await _until_all_have(streams, switch.PIECES_BETWEEN)
-                made = await _switch(text, variant, repeat, rates[variant.name], streams, asking, ops)
+                made = await _switch(title, variant, repeat, rates[variant.name], streams, asking, ops)
                 seen.switches.append(made)
         records = [one.record for one in streams if one.record is not None]
         errors = tuple(one.error for one in records if one.error)
@@ -102,7 +102,7 @@ async def _follow(asking: client.Client, stream: Stream) -> None:
 
 
 async def _switch(
-    text: str,
+    title: str,
     variant: experiment.Variant,
     repeat: int,
     rate: float,
@@ -119,7 +119,7 @@ async def _switch(
     gaps = [switch.gap_s(one.pieces_s, sent_s) for one in running]
     said = (await ops.state()).get("cache", {})
     return switch.Switch(
-        text,
+        title,
         repeat,
         len(running),
         pause_s,
@@ -143,9 +143,8 @@ async def _until_all_have(streams: list[Stream], pieces: int, *, more: bool = Fa
         await asyncio.sleep(POLL_S)
 
 
-async def _prefill_rate(asking: client.Client, seed: int, token_ids: range) -> float:
+async def _prefill_rate(asking: client.Client, prompts: list[workload.Request]) -> float:
     """Tokens/s of prompts alone, the median; a first one is not counted. Raises UserError."""
-    prompts = switch.rate_prompts(seed, token_ids)
     found = []
     for number, request in enumerate([prompts[0], *prompts]):
         asking.salt = f"rate {number} at {asking.now_s()}"
