@@ -281,7 +281,7 @@ class Storm:
             return True
         return False
 
-    def _out_of_memory(self, step: Any, block_size_tokens: int) -> Any:
+    def _out_of_memory(self, step: Any, *_: Any) -> Any:
         self.may_fail.update(work.sequence.sequence_id for work in step.work)
         raise MemoryError("not enough memory")
 
@@ -303,10 +303,11 @@ def check_nothing_is_held(engine: LocalEngine) -> None:
 def test_every_answer_is_the_one_it_has_alone(
     loaded: Any, monkeypatch: pytest.MonkeyPatch, kv_type: flags.KvType
 ) -> None:
-    seed = random.randrange(2**32)
+    seed = int(os.environ.get("FIRSTTOKEN_STORM_SEED", random.randrange(2**32)))
     print(f"seed {seed}")
-    switches = [under(each, kv_type) for each in SWITCHES]
-    loaded.switch(switches[5])
+    # A declared prefix is whole blocks, and none in a slab: there quantized KV is another, so answers change.
+    switches = [under(each, kv_type) for each in SWITCHES if each.paged_kv or kv_type == "full"]
+    loaded.switch(under(SWITCHES[5], kv_type))
     preempted_before = loaded.scheduler.stats().preemptions_total
     storm = Storm(loaded, random.Random(seed), monkeypatch, switches)
     for _ in range(70):
@@ -321,7 +322,7 @@ def test_every_answer_is_the_one_it_has_alone(
 
 
 def test_nothing_is_left_behind(loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seed = random.randrange(2**32)
+    seed = int(os.environ.get("FIRSTTOKEN_STORM_SEED", random.randrange(2**32)))
     print(f"seed {seed}")
     draw = random.Random(seed)
     switches = [under(each, kv_type) for each in SWITCHES for kv_type in KV_TYPES]

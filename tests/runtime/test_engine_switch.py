@@ -210,3 +210,35 @@ def test_full_precision_layers_are_part_of_the_lineage(folder: Path) -> None:
         put(local, replace(in_force("int8"), full_precision_layers=num_layers))
         seen.add(local.loop.stats().lineage)
     assert len(seen) == 3
+
+
+def test_pins_outlive_what_crowds_the_cache_and_a_switch(folder: Path, draw: random.Random) -> None:
+    local = cached_engine.engine(folder, in_force("int8"))
+    prompts = [drawn(draw, 5 * BLOCK) for _ in range(4)]
+    local.pin(prompts)
+    local.step()
+    for flag_set in (in_force("int8"), in_force(), in_force("fp8")):
+        put(local, flag_set)
+        for prompt in prompts:
+            cached_engine.ask(local, prompt, cached_engine.sampling(1), shared_prefix_tokens=5 * BLOCK)
+        cached_engine.crowd_out(local, draw)
+        for prompt in prompts:
+            asked = cached_engine.ask(
+                local, [*prompt, 5], cached_engine.sampling(1), shared_prefix_tokens=5 * BLOCK
+            )
+            assert local.cached_tokens[asked] == 5 * BLOCK
+
+
+def test_pins_without_room_make_room_while_nobody_runs(folder: Path, draw: random.Random) -> None:
+    local = cached_engine.engine(folder, in_force("int8"), kv_blocks=96)
+    before = local.engine.layout.counts
+    local.pin([drawn(draw, 6 * BLOCK) for _ in range(4)])
+    local.step()
+    after = local.engine.layout.counts
+    assert after.full >= before.full + 24
+    assert after.quantized < before.quantized
+    assert local.loop.stats().lineage_changes_total == 0
+    prompt = drawn(draw, 40)
+    cold = cached_engine.engine(folder, in_force("int8", cached=False))
+    asked, expected = cached_engine.ask(local, prompt), cached_engine.ask(cold, prompt)
+    assert cached_engine.answer(local, asked) == cached_engine.answer(cold, expected)

@@ -4,6 +4,7 @@ The loop steps it; `loading` makes it. A switch happens between two steps: first
 refused, then one change after the other, none of which can fail.
 """
 
+import logging
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -21,6 +22,8 @@ from firsttoken_runtime.model import config as model_config
 from firsttoken_runtime.model import layers
 from firsttoken_runtime.scheduler import limits
 from firsttoken_runtime.scheduler import scheduler as scheduling
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Engine:
         self.host = host
         self.lineage = self._lineage(in_force)
         self.lineage_changes_total = 0
+        self._pinned: list[list[int]] = []
         self.host.turn(self._cut, is_on=in_force.kv_tiering)
         self.host.measure(
             lambda num_tokens: warm_up.prefill(runner, layout, num_tokens),
@@ -114,7 +118,7 @@ class Engine:
 
     def _switch_layout(self, in_force: engine_flags.InForce) -> int:
         """The memory is cut anew: everything in it is gone."""
-        layout = self.memory.layout(in_force, self.scheduler.full_share())
+        layout = self.memory.layout(in_force, self.scheduler.full_share(), self._pinned)
         lineage = self._lineage(in_force)
         cut = host_tier.Cut(layout, self.memory.carve(layout), lineage)
         self.host.turn(cut, is_on=in_force.kv_tiering)
@@ -134,6 +138,17 @@ class Engine:
     @property
     def _cut(self) -> host_tier.Cut:
         return host_tier.Cut(self.layout, self.runner.layers, self.lineage)
+
+    def pin(self, prompts: list[list[int]]) -> None:
+        """Keep the blocks of these prompts once they are computed, and of no others. If they find no room and
+        nobody runs, declared prefixes get more of the memory."""
+        self._pinned = prompts
+        refused = self.scheduler.pin(prompts)
+        if refused and self.layout.is_quantized and not self.scheduler.running_ids():
+            self._switch_layout(self.in_force)
+            refused = self.scheduler.pin(prompts)
+        if refused:
+            _log.warning("pinned prompts: there is no room for %d of their blocks", refused)
 
     def close(self) -> None:
         """The end: what is worth it goes to the host tier's folder."""

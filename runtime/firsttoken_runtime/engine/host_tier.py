@@ -38,8 +38,9 @@ class Cut:
 class HostTier:
     """Nothing, until it is first switched on."""
 
-    def __init__(self, capacity_bytes: int, folder: str, device: torch.device) -> None:
+    def __init__(self, capacity_bytes: int, folder: str, num_layers: int, device: torch.device) -> None:
         """folder: "" = it ends with the process."""
+        self._num_layers = num_layers
         self.capacity_bytes = capacity_bytes
         self.break_even: break_even.BreakEven | None = None
         self._folder = folder
@@ -65,10 +66,19 @@ class HostTier:
             self._copies.replace(cut.blocks(), cut.lineage)
 
     def copy(self, step: ScheduledStep) -> None:
-        """What the step saves and loads; afterwards its blocks may be read and written."""
+        """What the step saves and loads. Its forward pass waits layer by layer, else `hold_computation`."""
         if step.saves or step.loads:
             assert self._copies is not None, "a copy without a tier"
             self._copies.run(step.saves, step.loads)
+
+    def before_layer(self, step: ScheduledStep) -> Callable[[int], None] | None:
+        """To be told each layer before it is computed; None: it need not wait."""
+        return self._copies.before_layer if self._copies is not None and step.loads else None
+
+    def hold_computation(self) -> None:
+        """What is computed from now on starts after all copies that were issued."""
+        if self._copies is not None:
+            self._copies.before_layer(self._num_layers - 1)
 
     def settle(self, *, is_idle: bool) -> None:
         """Once a turn: let go of what has ended, take in what the folder had."""
@@ -106,6 +116,7 @@ class HostTier:
             block_size_tokens=layout.block_size_tokens,
             most_blocks=min(break_even.MANY_BLOCKS, self._copies.most_rehearsed),
         )
+        self._copies.index.takes_unasked = self.break_even.is_cheap()
         least = self.break_even.least_tokens()
         _log.info(
             "host tier: a block comes back in %.3f ms, which pays from %s tokens on",
@@ -130,4 +141,6 @@ class HostTier:
         disk = None
         if self._folder:
             disk = disk_store.DiskStore(Path(self._folder), self.capacity_bytes, self._problems)
-        return copies.Copies(index, store, device_blocks, cut.lineage, self._problems, disk=disk)
+        return copies.Copies(
+            index, store, device_blocks, cut.lineage, self._problems, disk=disk, by_layer=True
+        )

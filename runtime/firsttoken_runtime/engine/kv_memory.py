@@ -5,6 +5,8 @@ pool that the scheduler hands out. Nothing here allocates after the start, so a 
 cannot run out of memory.
 """
 
+from collections.abc import Sequence
+
 import torch
 
 from firsttoken_kernels import paged_cache
@@ -39,21 +41,35 @@ class KvMemory:
         self._dtype = dtype
         self._buffer = storage.allocate(self.budget_bytes, shape.num_layers, device)
 
-    def layout(self, in_force: flags.InForce, full_share: float = 0.0) -> cache_layout.Layout:
-        """full_share: the part of all blocks that demand wants in full precision, under a KV type."""
+    def layout(
+        self, in_force: flags.InForce, full_share: float = 0.0, pinned: Sequence[Sequence[int]] = ()
+    ) -> cache_layout.Layout:
+        """full_share: the part of all blocks that demand wants in full precision, under a KV type. pinned:
+        prompts that get room besides."""
         block_size_tokens = self._block_size_tokens if in_force.paged_kv else self.max_model_len
+
+        def layout(share: float) -> cache_layout.Layout:
+            return cache_layout.within(
+                self.budget_bytes,
+                self._shape,
+                block_size_tokens,
+                self.max_model_len,
+                kv_type=in_force.kv_type,
+                full_precision_layers=in_force.full_precision_layers,
+                full_share=share,
+            )
+
         block = cache_layout.Layout(
             self._shape, block_size_tokens, Counts(), in_force.kv_type, in_force.full_precision_layers
         )
-        return cache_layout.within(
-            self.budget_bytes,
-            self._shape,
-            block_size_tokens,
-            self.max_model_len,
-            kv_type=in_force.kv_type,
-            full_precision_layers=in_force.full_precision_layers,
-            full_share=max(full_share, initial_full_share(block)),
+        without_pins = layout(max(full_share, initial_full_share(block)))
+        if not without_pins.is_quantized or not pinned:
+            return without_pins
+        pinned_blocks = sum(
+            min(len(prompt), without_pins.max_full_prefix_tokens) // block_size_tokens for prompt in pinned
         )
+        # At most half of the blocks can be pinned, and those of the longest prefix are left to others.
+        return layout(share_of(without_pins.counts.full + 2 * pinned_blocks, block, self.budget_bytes))
 
     def carve(self, layout: cache_layout.Layout) -> list[paged_cache.LayerCache]:
         """Views that no other layout's views may be used beside."""
@@ -90,6 +106,13 @@ def initial_full_share(block: cache_layout.Layout) -> float:
     full = INITIAL_FULL_PART / block.block_bytes(Format.FULL)
     quantized = (1 - INITIAL_FULL_PART) / block.block_bytes(Format.QUANTIZED)
     return full / (full + quantized)
+
+
+def share_of(num_full: int, block: cache_layout.Layout, budget_bytes: int) -> float:
+    """Of the blocks, so that so many are FULL in that budget."""
+    full, quantized = block.block_bytes(Format.FULL), block.block_bytes(Format.QUANTIZED)
+    left = budget_bytes - num_full * (full - quantized)
+    return min(num_full * quantized / left, 1.0) if left > 0 else 1.0
 
 
 def is_same_layout(one: flags.InForce, other: flags.InForce) -> bool:

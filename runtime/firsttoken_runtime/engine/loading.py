@@ -83,7 +83,10 @@ def load(
         _lineage_facts(settings, config, choice, numerics, lambda: throttled(1.0)),
     )
     host = host_tier.HostTier(
-        _host_bytes(settings, facts, memory.budget_bytes), settings.host_folder, choice.device
+        _host_bytes(settings, facts, memory.budget_bytes),
+        settings.host_folder,
+        config.num_layers,
+        choice.device,
     )
     try:
         engine = engines.Engine(settings, loaded, memory, layout, runner, host, in_force)

@@ -13,7 +13,6 @@ import time
 import msgspec
 
 from firsttoken_runtime import core
-from firsttoken_runtime.cache import blocks
 from firsttoken_runtime.engine import engine as engines
 from firsttoken_runtime.engine import (
     failures,
@@ -22,6 +21,7 @@ from firsttoken_runtime.engine import (
     matching,
     prompt_scores,
     sampler,
+    step_checks,
     switch_meter,
     switching,
 )
@@ -107,16 +107,19 @@ class Loop:
         if not (step.work or step.saves or step.loads):
             return None
         self._switches.note_step(time.monotonic())
+        host, pool = self._engine.host, self.scheduler.pool
         try:
-            self._engine.host.copy(step)
+            host.copy(step)
             if not step.work:
                 return None
-            note_loaded(step, time.monotonic())
-            assert_writable(step, self.scheduler.pool)
-            forward = self._engine.runner.execute(step, self.scheduler.pool.block_size_tokens)
+            step_checks.note_loaded(step, time.monotonic())
+            step_checks.assert_writable(step, pool)
+            forward = self._engine.runner.execute(step, pool.block_size_tokens, host.before_layer(step))
         except failures.ALLOCATION as error:
             self._fail_step(step, error)
             return None
+        finally:
+            host.hold_computation()
         now = time.monotonic()
         for work in step.prefills:
             if work.samples:
@@ -172,7 +175,7 @@ class Loop:
             case core.Abort(sequence_id=sequence_id):
                 self.scheduler.abort(sequence_id)
             case core.Pin(prompts=prompts):
-                self.scheduler.pin(prompts)
+                self._engine.pin(prompts)
             case core.SetFlags(settings_json=settings_json):
                 self._mailbox.send(self.set_flags(settings_json))
             case core.Shutdown():
@@ -203,21 +206,3 @@ class Loop:
     def _fail(self, failure: core.Failure) -> None:
         self.scheduler.abort(failure.sequence_id)
         self._failures.append(failure)
-
-
-def note_loaded(step: ScheduledStep, now: float) -> None:
-    """The copies of this step have ended."""
-    if not step.loads:
-        return
-    for work in step.prefills:
-        if work.sequence.cached_tokens_by_tier["host"]:
-            work.sequence.note_loaded(now)
-
-
-def assert_writable(step: ScheduledStep, pool: blocks.Pool) -> None:
-    """No slot that is written may lie in a block that others see: one that is findable, or shared."""
-    size = pool.block_size_tokens
-    for work in step.work:
-        first, last = work.first_token // size, (work.first_token + work.num_tokens - 1) // size
-        for block_id in work.sequence.block_table[first : last + 1]:
-            assert pool.is_writable(block_id), f"block {block_id} of {work.sequence} is not its own"
