@@ -44,9 +44,9 @@ class KvModel:
     def fail(self, one: scheduling.Scheduler, step: ScheduledStep) -> None:
         """The step ends before anything was copied, and so do its sequences."""
         if self.host is not None:
+            self.host.unlock(load.host_slot for load in step.loads)
             for save in step.saves:
                 self.host.discard(save.host_slot)
-            self.host.unlock(load.host_slot for load in step.loads)
         for work in step.work:
             one.abort(work.sequence.sequence_id)
 

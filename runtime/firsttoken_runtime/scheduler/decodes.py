@@ -21,14 +21,14 @@ def add(draft: Draft, roster: Roster, now: float) -> None:
             _make_room(sequence, draft, roster, now)
             if sequence not in roster.running:
                 continue
-            roster.memory.grow(sequence, num_tokens)
+            roster.memory.take_block(sequence)
         draft.add_decode(sequence)
 
 
 def _make_room(sequence: Sequence, draft: Draft, roster: Roster, now: float) -> None:
     """See that the block for the newest token can be had. The victims may include the sequence itself."""
     memory, fmt = roster.memory, sequence.format_of(len(sequence.block_table))
-    while sequence in roster.running and not memory.can_grow(sequence, sequence.num_tokens):
+    while sequence in roster.running and not memory.can_take_block(sequence):
         victim = next(
             one
             for one in roster.running.last_first()

@@ -88,9 +88,21 @@ class Memory:
         sequence.promised = missing
         self.promised += missing
 
-    def can_grow(self, sequence: Sequence, num_tokens: int) -> bool:
-        """True if its first `num_tokens` tokens have slots or can get them."""
-        return self._missing(sequence, num_tokens).fits(sequence.promised + self.available)
+    def can_take_block(self, sequence: Sequence) -> bool:
+        """True if it can have one block more."""
+        fmt = sequence.format_of(len(sequence.block_table))
+        return sequence.promised[fmt] > 0 or self._num_available(fmt) > 0
+
+    def take_block(self, sequence: Sequence) -> None:
+        """Give it one block more, which is what an answer needs; a promised one if it has any."""
+        fmt = sequence.format_of(len(sequence.block_table))
+        if sequence.promised[fmt] > 0:
+            kept = Counts.of(fmt, 1)
+            sequence.promised -= kept
+            self.promised -= kept
+        else:
+            assert self._num_available(fmt) > 0, sequence
+        sequence.block_table += self.pool.allocate(1, fmt)
 
     def grow(self, sequence: Sequence, num_tokens: int) -> None:
         """Give it the blocks of its first `num_tokens` tokens, promised ones first."""
@@ -122,6 +134,9 @@ class Memory:
         sequence.promised = NONE
         self.pool.release(sequence.block_table)
         sequence.block_table = []
+
+    def _num_available(self, fmt: Format) -> int:
+        return self.pool.num_available(fmt) - self.promised[fmt]
 
     def _missing(self, sequence: Sequence, num_tokens: int) -> Counts:
         held, wanted = len(sequence.block_table), self.pool.blocks_for(num_tokens)

@@ -109,14 +109,13 @@ class Prefixes:
 
     def publish(self, sequence: Sequence) -> range:
         """Make its newly filled blocks findable. -> their indexes."""
-        size = self.pool.block_size_tokens
+        size, chain = self.pool.block_size_tokens, sequence.chain
+        assert chain is not None, sequence
         first, end = sequence.num_published_blocks, sequence.num_computed_tokens // size
         for index in range(first, end):
             key = sequence.key(index)
-            assert sequence.chain is not None
-            parent = sequence.chain.parent(index)
             tokens = sequence.token_ids[index * size : (index + 1) * size]
-            self.pool.publish(sequence.block_table[index], key, parent, tokens)
+            self.pool.publish(sequence.block_table[index], key, chain.parent(index), tokens)
         self.note_published(sequence, end)
         return range(first, end)
 

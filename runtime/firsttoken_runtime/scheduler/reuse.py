@@ -116,11 +116,14 @@ class Reuse:
 
     def publish(self, sequence: Sequence) -> list[Sequence]:
         """Its newly filled blocks can be found. -> who waited for them."""
-        ready: list[Sequence] = []
-        for index in self.prefixes.publish(sequence):
-            if self.in_flight:
-                ready += self.in_flight.published(sequence, sequence.key(index))
-        return ready
+        filled = self.prefixes.publish(sequence)
+        if not self.in_flight.is_leader(sequence):
+            return []
+        return [
+            follower
+            for index in filled
+            for follower in self.in_flight.published(sequence, sequence.key(index))
+        ]
 
     def note_victim(self, sequence: Sequence) -> None:
         """It is about to lose its blocks."""

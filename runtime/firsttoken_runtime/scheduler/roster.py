@@ -61,7 +61,7 @@ class Roster:
         elif self.held.pop(sequence.sequence_id, None) is None:
             self._leave_line(sequence)
         self.reuse.forget(sequence)
-        self._pay(sequence, sequence.owed_tokens)
+        self.pay(sequence, sequence.owed_tokens)
         del self.sequences[sequence.sequence_id]
         self._note_if_idle()
 
@@ -119,24 +119,25 @@ class Roster:
             self.memory.grow(sequence, num_tokens)
         sequence.num_computed_tokens = num_tokens
         self.computed_tokens += num_tokens
-        self._pay(sequence, num_tokens)
+        self.pay(sequence, num_tokens)
         self.reuse.admitted(sequence, hits, self.limits, now)
         self.rank(sequence)
         sequence.place = self.order.place(sequence)
         self.running.add(sequence)
 
-    def note_computed(self, sequence: Sequence, num_tokens: int) -> None:
-        """So many more of its tokens are in the cache, as its step was committed."""
-        sequence.num_computed_tokens += num_tokens
-        self.computed_tokens += num_tokens
-        if sequence.owed_tokens:
-            self._pay(sequence, num_tokens)
-        if sequence.num_computed_tokens >= sequence.publish_at_tokens:
-            ready = self.reuse.publish(sequence)
-            for follower in ready:
-                self.waiting.unpark(follower)
-            if ready:
-                self._place_again(sequence)
+    def publish(self, sequence: Sequence) -> None:
+        """Blocks of it were filled: they can be found, and who waited for them is in line again."""
+        ready = self.reuse.publish(sequence)
+        for follower in ready:
+            self.waiting.unpark(follower)
+        if ready:
+            self._place_again(sequence)
+
+    def pay(self, sequence: Sequence, num_tokens: int) -> None:
+        """So many of its known tokens need not be computed again any more."""
+        paid = min(num_tokens, sequence.owed_tokens)
+        sequence.owed_tokens -= paid
+        self.debt_tokens -= paid
 
     def preempt(self, sequence: Sequence, now: float) -> None:
         """From running to waiting, to be computed again; its output stays."""
@@ -272,11 +273,6 @@ class Roster:
         self.debt_tokens += lost_tokens
         sequence.is_returning = True
         sequence.waiting_since_s = now
-
-    def _pay(self, sequence: Sequence, num_tokens: int) -> None:
-        paid = min(num_tokens, sequence.owed_tokens)
-        sequence.owed_tokens -= paid
-        self.debt_tokens -= paid
 
     def _note_if_idle(self) -> None:
         if not self.has_work:

@@ -194,7 +194,13 @@ class Scheduler:
             sequence = work.sequence
             if sequence not in roster.running:
                 continue
-            roster.note_computed(sequence, work.num_tokens)
+            num_computed_tokens = sequence.num_computed_tokens + work.num_tokens
+            sequence.num_computed_tokens = num_computed_tokens
+            roster.computed_tokens += work.num_tokens
+            if sequence.owed_tokens:
+                roster.pay(sequence, work.num_tokens)
+            if num_computed_tokens >= sequence.publish_at_tokens:
+                roster.publish(sequence)
             if work.samples:
                 if sequence.last_token_at_s:
                     gap_s = now - sequence.last_token_at_s

@@ -62,6 +62,9 @@ class InFlight:
         if one.keys:
             self._leads[sequence.sequence_id] = one
 
+    def is_leader(self, sequence: Sequence) -> bool:
+        return sequence.sequence_id in self._leads
+
     def leader_of_key(self, key: bytes) -> Sequence | None:
         """Who computes the block with that key."""
         found = self._by_key.get(key)
