@@ -128,7 +128,7 @@ def drain(
     one: scheduling.Scheduler, now: float = 0.0, kv: kv_model.KvModel | None = None, at_most: int = 4000
 ) -> list[ScheduledStep]:
     """Run until nothing is left, a second a step."""
-    steps = []
+    steps: list[ScheduledStep] = []
     while one.has_work:
         steps.append(run_step(one, now + len(steps), kv))
         assert len(steps) < at_most, "the queue does not drain"

@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firsttoken_runtime.scheduler import classes, lengths, order, speed
+from firsttoken_runtime.scheduler.sequence import Sequence
 from runtime import scheduling
 from runtime.scheduling import BATCH, TABLE, URGENT, run_step, scheduler, sequence
 
 
-def ranked(*sequences: scheduling.Sequence, medians: lengths.OutputLengths | None = None) -> list[int]:
+def ranked(*sequences: Sequence, medians: lengths.OutputLengths | None = None) -> list[int]:
     by_class = order.Order(by_class=True, table=TABLE)
     for one in sequences:
         by_class.classify(one)
