@@ -38,7 +38,7 @@ PROMPTS = [
     "She opened the door and",
     "Photosynthesis is the process by which",
 ]
-NEW_TOKENS = 24
+NEW_TOKENS = 64
 
 
 SMOLLM2: dict[str, Any] = {
