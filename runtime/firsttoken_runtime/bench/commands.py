@@ -110,7 +110,7 @@ def tpot(
     shared: options.TimedRounds,
     requests: Annotated[int, typer.Option(min=4, help="Decoding requests of a round.")] = 24,
     objective_ms: Annotated[
-        float | None, typer.Option(min=0.1, help="TPOT P95 to hold; 1.5 times that of decodes alone.")
+        float | None, typer.Option(min=0.1, help="TPOT P95 to hold; 2.5 times that of decodes alone.")
     ] = None,
 ) -> None:
     """Steady decodes while prompts pour in: with a TPOT objective, and without."""
