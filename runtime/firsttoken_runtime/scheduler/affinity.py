@@ -11,7 +11,7 @@ from collections.abc import Callable
 from firsttoken_runtime.cache import prefix
 from firsttoken_runtime.scheduler.sequence import Sequence
 
-WINDOW = 64
+WINDOW = 32
 """Prompts that are looked at in a step."""
 
 
