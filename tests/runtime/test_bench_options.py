@@ -69,7 +69,7 @@ def of_a_server(shared: options.Rounds) -> None:
     [
         (("table", "/no/such/model"), "SOURCE: /no/such/model"),
         (("peers", "/no/such/model"), "SOURCE: /no/such/model"),
-        (("table", "/", "--profile", "gpu"), "--profile: 'gpu' is not one of cpu, reference, long-tail"),
+        (("table", "/", "--profile", "gpu"), "--profile: 'gpu' is not one of cpu, cpu-uniform"),
         (("table", "/", "--rate", "1", "--trace", "x.csv"), "--rate"),
         (("table", "/", "--trace", "/no/x.csv"), "--trace: /no/x.csv"),
         (("peers", "/", "--dtypes", "bfloat16,int3"), "--dtypes: 'int3'"),

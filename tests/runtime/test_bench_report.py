@@ -1,7 +1,7 @@
 import dataclasses
 import json
 
-from firsttoken_runtime.bench import experiment, report, result, summary
+from firsttoken_runtime.bench import experiment, pieces, report, result, summary
 from runtime.bench_results import failed, finished, record, round_
 
 ROUNDS = [
@@ -56,7 +56,7 @@ def test_a_machine_that_was_busy_before_the_run_is_said():
     done = finished(ROUNDS)
     quiet, busy = (
         dataclasses.replace(done, context=dataclasses.replace(done.context, load_before=(load, 0.0, 0.0)))
-        for load in (report.LOADED, 1.25)
+        for load in (pieces.LOADED, 1.25)
     )
     assert "busy" not in report.markdown(quiet)
     assert "**The machine was busy**: its load average over the minute before the run was 1.25" in (
@@ -82,14 +82,49 @@ def test_the_document_is_json_and_has_every_request():
 
 
 def test_words():
-    assert [report.milliseconds(value) for value in (None, 0.0123, 1.25)] == ["–", "12.3", "1250"]
-    assert [report.change(*pair) for pair in ((1, 4), (3, 1), (1, None), (None, 1), (1, 0))] == [
+    assert [pieces.milliseconds(value) for value in (None, 0.0123, 1.25)] == ["–", "12.3", "1250"]
+    assert [pieces.change(*pair) for pair in ((1, 4), (3, 1), (1, None), (None, 1), (1, 0))] == [
         "-75 %",
         "+200 %",
         "–",
         "–",
         "–",
     ]
+
+
+def test_numbers_keep_the_digits_of_whole_ones():
+    assert [pieces.number(value) for value in (None, 0.01234, 12.34, 1184.0)] == [
+        "–",
+        "0.0123",
+        "12.3",
+        "1,184",
+    ]
+
+
+def test_variants_with_loads_of_their_own_are_compared_with_their_own_base():
+    variants = (
+        experiment.Variant("alone, off", ()),
+        experiment.Variant("alone, on", ()),
+        experiment.Variant("mixed, off", (), against="mixed, off"),
+        experiment.Variant("mixed, on", (), against="mixed, off"),
+    )
+    made = dataclasses.replace(finished(ROUNDS).experiment, variants=variants, bars=())
+    records = (record(1.0, group="turns"), record(2.0, group="system"))
+    reuse = summary.Reuse(40.0, {"device": 30.0, "host": 2.0})
+    rounds = (
+        round_("alone, off", [4.0]),
+        round_("alone, on", [1.0]),
+        round_("mixed, off", [], records=records),
+        round_("mixed, on", [], records=records, reuse=reuse),
+    )
+    text = report.markdown(dataclasses.replace(finished(ROUNDS), experiment=made, rounds=rounds))
+    assert "## Changes" in text
+    assert lines(text, "| alone, on : alone, off | -75 % |")
+    assert lines(text, "| mixed, on : mixed, off | +0 % |")
+    # A group that a variant's load does not have is no row of it.
+    assert lines(text, "| alone, on | turns |") == []
+    assert lines(text, "| mixed, on | turns |")
+    assert "| mixed, on | 14 | device 30, host 2 | – | 1 |" in text
 
 
 def test_one_variant_has_no_change():

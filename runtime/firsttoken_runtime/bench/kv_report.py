@@ -11,7 +11,7 @@ import matplotlib
 matplotlib.use("Agg")  # no display: the bench writes files
 from matplotlib import pyplot
 
-from firsttoken_runtime.bench import bars, kv, plot, reference, report
+from firsttoken_runtime.bench import bars, kv, pieces, plot, reference
 from firsttoken_runtime.bench.result import Context
 
 TITLE = "Quantized KV: what it saves, and what it changes"
@@ -57,14 +57,14 @@ def document(done: Measured) -> dict[str, Any]:
 
 
 def markdown(done: Measured) -> str:
-    said = [*report.load_warnings(done.context), *report.ended_warning(done.ended)]
+    said = [*pieces.load_warnings(done.context), *pieces.ended_warning(done.ended)]
     parts = [
         f"# {TITLE}",
         "",
         *([*said, ""] if said else []),
         "## Bars",
         "",
-        report.verdicts(done.verdicts),
+        pieces.verdicts(done.verdicts),
         "",
         "## Types",
         "",
@@ -86,7 +86,7 @@ def markdown(done: Measured) -> str:
         "",
         "## Measured on",
         "",
-        report.machine(done.context),
+        pieces.machine(done.context),
     ]
     return "\n".join(parts) + "\n"
 
@@ -99,18 +99,18 @@ def _types(done: Measured) -> str:
         rows.append(
             (
                 kv_type,
-                f"{sizes.token_bytes:,} ({sizes.factor - 1:+.1%})" if sizes else report.UNKNOWN,
-                f"{sizes.capacity:.2f}" if sizes else report.UNKNOWN,
-                f"{sizes.pool_tokens:,}" if sizes else report.UNKNOWN,
-                report.UNKNOWN if perplexity is None else f"{perplexity:.4f}",
-                report.UNKNOWN if change is None else f"{change:+.3%}",
+                f"{sizes.token_bytes:,} ({sizes.factor - 1:+.1%})" if sizes else pieces.UNKNOWN,
+                f"{sizes.capacity:.2f}" if sizes else pieces.UNKNOWN,
+                f"{sizes.pool_tokens:,}" if sizes else pieces.UNKNOWN,
+                pieces.UNKNOWN if perplexity is None else f"{perplexity:.4f}",
+                pieces.UNKNOWN if change is None else f"{change:+.3%}",
             )
         )
     head = (
         *("KV type", "bytes of a private token (against 16 bit)", "capacity against 16 bit"),
         *("tokens in this run's pool", "perplexity", "change"),
     )
-    return report.table(head, rows)
+    return pieces.table(head, rows)
 
 
 def _layers(layers: Mapping[str, Sequence[kv.Layer]]) -> str:
@@ -124,11 +124,11 @@ def _layers(layers: Mapping[str, Sequence[kv.Layer]]) -> str:
             cells += (
                 [f"{one.mean:.4f} / {one.p999:.3f} / {one.largest:.3f}", f"{one.relative_l2:.4f}"]
                 if one
-                else [report.UNKNOWN] * 2
+                else [pieces.UNKNOWN] * 2
             )
         rows.append((str(index), *cells))
     heads = [head for kv_type in layers for head in (f"{kv_type}: change", f"{kv_type}: relative L2")]
-    return report.table(("layer", *heads), rows)
+    return pieces.table(("layer", *heads), rows)
 
 
 def draw(done: Measured, path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from firsttoken_runtime.bench import pairs, plot, report, result, summary
+from firsttoken_runtime.bench import pairs, pieces, plot, report, result, summary
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def markdown(done: Measured) -> str:
         "## The published rule beside ours",
         "",
         _rules(done),
-        *report.errors(whole.rounds),
+        *pieces.errors(whole.rounds),
         "",
         "## Notes",
         "",
@@ -65,7 +65,7 @@ def markdown(done: Measured) -> str:
         "",
         "## Measured on",
         "",
-        report.machine(whole.context),
+        pieces.machine(whole.context),
     ]
     return "\n".join(parts) + "\n"
 
@@ -81,7 +81,7 @@ def _pairs(verdicts: Sequence[pairs.Verdict]) -> str:
         )
         for one in sorted(verdicts, key=lambda one: -one.ratio)
     ]
-    return report.table(("pair", "better part", "its time by the part's", "single repeats", "slower"), rows)
+    return pieces.table(("pair", "better part", "its time by the part's", "single repeats", "slower"), rows)
 
 
 def _alone(whole: result.Result) -> str:
@@ -92,10 +92,10 @@ def _alone(whole: result.Result) -> str:
         if variant.name in pairs.RULES or " + " in variant.name or not found:
             continue
         middle = statistics.median(found.values())
-        by_base = f"{middle / statistics.median(base.values()):.3f}" if base else report.UNKNOWN
+        by_base = f"{middle / statistics.median(base.values()):.3f}" if base else pieces.UNKNOWN
         figures = summary.figures(whole.of(variant.name))
-        rows.append((variant.name, f"{middle:.2f}", by_base, report.milliseconds(figures.ttft_p95_s)))
-    return report.table(("flag", "median time, s", "by the base's", "TTFT P95 ms"), rows)
+        rows.append((variant.name, f"{middle:.2f}", by_base, pieces.milliseconds(figures.ttft_p95_s)))
+    return pieces.table(("flag", "median time, s", "by the base's", "TTFT P95 ms"), rows)
 
 
 def _rules(done: Measured) -> str:
@@ -110,17 +110,17 @@ def _rules(done: Measured) -> str:
         rows.append(
             (
                 name,
-                f"{statistics.median(found.values()):.2f}" if found else report.UNKNOWN,
-                " / ".join(report.milliseconds(one) for one in (figures.ttft_p50_s, figures.ttft_p95_s)),
-                report.UNKNOWN if computed is None else f"{computed:.0f}",
-                f"{changed[0]} of {changed[1]}" if changed else report.UNKNOWN,
+                f"{statistics.median(found.values()):.2f}" if found else pieces.UNKNOWN,
+                " / ".join(pieces.milliseconds(one) for one in (figures.ttft_p50_s, figures.ttft_p95_s)),
+                pieces.UNKNOWN if computed is None else f"{computed:.0f}",
+                f"{changed[0]} of {changed[1]}" if changed else pieces.UNKNOWN,
             )
         )
     head = (
         *("rule", "median time, s", "TTFT P50 / P95 ms", "prompt tokens computed, mean"),
         "answers that differ, cold and found (batch-invariant)",
     )
-    return report.table(head, rows)
+    return pieces.table(head, rows)
 
 
 def draw(done: Measured, path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firsttoken_runtime.bench import ending, peers, report
+from firsttoken_runtime.bench import ending, peers, pieces
 from firsttoken_runtime.bench.result import Context
 
 BUSY = 0.05
@@ -76,17 +76,17 @@ def markdown(done: Comparison) -> str:
         f"One core reads {done.bandwidth_gb_s:.1f} GB/s (measured in this run): a decode step for one "
         "client cannot be shorter than the bytes of the weights divided by that.",
         "",
-        report.machine(done.context),
+        pieces.machine(done.context),
     ]
     return "\n".join(parts) + "\n"
 
 
 def _warnings(done: Comparison) -> list[str]:
-    said = report.load_warnings(done.context)
+    said = pieces.load_warnings(done.context)
     if done.errors:
         said.append(f"**{done.errors} requests failed**; they are in no figure.")
     if not done.is_complete:
-        said += report.ended_warning(done.ended or ending.TIME_UP)
+        said += pieces.ended_warning(done.ended or ending.TIME_UP)
     busiest = max((one.idle_load for one in done.samples), default=0.0)
     if busiest > BUSY:
         said.append(f"**Idle servers used up to {busiest:.2f} cores** while another was measured.")
@@ -106,10 +106,10 @@ def _values(done: Comparison) -> str:
                 if one.engine == engine and measure.name in one.values
             ]
             cells.append(
-                report.UNKNOWN if value is None else f"{value:.3g} ({min(single):.3g} to {max(single):.3g})"
+                pieces.UNKNOWN if value is None else f"{value:.3g} ({min(single):.3g} to {max(single):.3g})"
             )
         rows.append((str(engine), *cells))
-    return report.table(("engine", *(f"{one.name}, {one.unit}" for one in peers.MEASURES)), rows)
+    return pieces.table(("engine", *(f"{one.name}, {one.unit}" for one in peers.MEASURES)), rows)
 
 
 def _ratios(found: Sequence[peers.Ratio]) -> str:
@@ -126,4 +126,4 @@ def _ratios(found: Sequence[peers.Ratio]) -> str:
             )
         )
     head = ("measure", "engines", "ratio", "single repeats", f"at least {peers.LEAST_RATIO}")
-    return report.table(head, rows)
+    return pieces.table(head, rows)

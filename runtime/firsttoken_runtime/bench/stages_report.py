@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firsttoken_runtime.bench import ending, report, stages
+from firsttoken_runtime.bench import ending, pieces, stages
 from firsttoken_runtime.bench.result import Context, errors_of
 
 TITLE = "Where the time to the first token goes"
@@ -63,21 +63,21 @@ def markdown(done: Measured) -> str:
         "## Bars",
         "",
         _verdicts(stages.judge(done.samples)),
-        *report.errors([one.round for one in done.samples]),
+        *pieces.errors([one.round for one in done.samples]),
         "",
         "## Measured on",
         "",
-        report.machine(done.context),
+        pieces.machine(done.context),
     ]
     return "\n".join(parts) + "\n"
 
 
 def _warnings(done: Measured) -> list[str]:
-    said = report.load_warnings(done.context)
+    said = pieces.load_warnings(done.context)
     if done.errors:
         said.append(f"**{done.errors} requests failed**; they are in no figure.")
     if not done.is_complete:
-        said += report.ended_warning(done.ended or ending.TIME_UP)
+        said += pieces.ended_warning(done.ended or ending.TIME_UP)
     for whose, loads in (
         ("client", [one.client_core_load for one in done.samples]),
         ("server", [one.server_core_load for one in done.samples]),
@@ -96,14 +96,14 @@ def _spreads(found: dict[str, stages.Figures]) -> str:
         ("client minus server", *_cells([one.unseen for one in found.values()])),
     ]
     heads = (f"{load} ({one.requests} requests): mean / P50 / P99" for load, one in found.items())
-    return report.table(("stage", *heads), rows)
+    return pieces.table(("stage", *heads), rows)
 
 
 def _cells(spreads: Sequence[stages.Spread | None]) -> list[str]:
     return [
         " / ".join(f"{value:.2f}" for value in (one.mean_ms, one.p50_ms, one.p99_ms))
         if one
-        else report.UNKNOWN
+        else pieces.UNKNOWN
         for one in spreads
     ]
 
@@ -113,16 +113,16 @@ def _verdicts(judged: Sequence[stages.Verdict]) -> str:
     for one in judged:
         reached = {True: "yes", False: "**no**", None: "not measured"}[one.is_reached]
         spread = (
-            f"{min(one.singles_ms):.3g} to {max(one.singles_ms):.3g}" if one.singles_ms else report.UNKNOWN
+            f"{min(one.singles_ms):.3g} to {max(one.singles_ms):.3g}" if one.singles_ms else pieces.UNKNOWN
         )
         rows.append(
             (
                 one.load,
                 one.text,
                 f"at most {one.at_most_ms:.3g}",
-                report.UNKNOWN if one.value_ms is None else f"{one.value_ms:.3g}",
+                pieces.UNKNOWN if one.value_ms is None else f"{one.value_ms:.3g}",
                 spread,
                 f"not judged: {one.not_judged}" if one.not_judged else reached,
             )
         )
-    return report.table(("load", "bar", "limit, ms", "measured", "single repeats", "reached"), rows)
+    return pieces.table(("load", "bar", "limit, ms", "measured", "single repeats", "reached"), rows)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from firsttoken_runtime.bench import bars, plot, report, switch
+from firsttoken_runtime.bench import bars, pieces, plot, switch
 from firsttoken_runtime.bench.result import Context
 
 
@@ -44,7 +44,7 @@ def document(done: Measured) -> dict[str, Any]:
 
 
 def markdown(done: Measured) -> str:
-    said = [*report.load_warnings(done.context), *report.ended_warning(done.ended)]
+    said = [*pieces.load_warnings(done.context), *pieces.ended_warning(done.ended)]
     errors = [error for one in done.streams for error in one.errors]
     parts = [
         f"# {title(done)}",
@@ -52,7 +52,7 @@ def markdown(done: Measured) -> str:
         *([*said, ""] if said else []),
         "## Bars",
         "",
-        report.verdicts(done.verdicts),
+        pieces.verdicts(done.verdicts),
         "",
         "## Switches",
         "",
@@ -68,7 +68,7 @@ def markdown(done: Measured) -> str:
         "",
         "## Measured on",
         "",
-        report.machine(done.context),
+        pieces.machine(done.context),
     ]
     return "\n".join(parts) + "\n"
 
@@ -82,15 +82,15 @@ def _switches(done: Measured) -> str:
         (
             f"{one.name}, repeat {one.repeat + 1}",
             str(one.running),
-            " / ".join(report.milliseconds(value) for value in (one.pause_s, one.engine_pause_s)),
+            " / ".join(pieces.milliseconds(value) for value in (one.pause_s, one.engine_pause_s)),
             str(one.recomputed_tokens),
             f"{one.prefill_tokens_per_s:.0f}",
             " / ".join(
-                report.milliseconds(value)
+                pieces.milliseconds(value)
                 for value in (min(one.gaps_s, default=None), max(one.gaps_s, default=None))
             ),
-            report.milliseconds(one.engine_gap_s),
-            report.milliseconds(one.bound_s),
+            pieces.milliseconds(one.engine_gap_s),
+            pieces.milliseconds(one.bound_s),
         )
         for one in done.switches
     ]
@@ -98,7 +98,7 @@ def _switches(done: Measured) -> str:
         *("switch", "streams", "pause ms / engine's", "recomputed tokens", "prefill tok/s"),
         *("gap of streams, shortest / longest ms", "engine's longest gap ms", "bound ms"),
     )
-    return report.table(head, rows)
+    return pieces.table(head, rows)
 
 
 def draw(done: Measured, path: Path) -> None:

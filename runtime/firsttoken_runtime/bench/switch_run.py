@@ -138,8 +138,13 @@ async def _put(ops: server.Ops, variant: experiment.Variant) -> None:
 
 
 async def _until_all_have(streams: list[Stream], pieces: int, *, more: bool = False) -> None:
-    wanted = [pieces + (len(one.pieces_s) if more else 0) for one in streams]
-    while not all(one.has(count) for one, count in zip(streams, wanted, strict=True)):  # noqa: ASYNC110
+    """Or until one has four times as many: what is held back must not let the others end meanwhile."""
+    before = [len(one.pieces_s) if more else 0 for one in streams]
+
+    def have(count: int) -> list[bool]:
+        return [one.has(start + count) for one, start in zip(streams, before, strict=True)]
+
+    while not all(have(pieces)) and not any(have(4 * pieces)):  # noqa: ASYNC110
         await asyncio.sleep(POLL_S)
 
 

@@ -11,7 +11,7 @@ import matplotlib
 matplotlib.use("Agg")  # no display: the bench writes files
 from matplotlib import pyplot
 
-from firsttoken_runtime.bench import bars, plot, report, timing
+from firsttoken_runtime.bench import bars, pieces, plot, timing
 from firsttoken_runtime.bench.result import Context
 
 TITLE = "Can a tenant see by timing what another one has cached?"
@@ -56,9 +56,9 @@ def document(done: Measured) -> dict[str, Any]:
 
 
 def markdown(done: Measured) -> str:
-    said = [*report.load_warnings(done.context), *report.ended_warning(done.ended)]
+    said = [*pieces.load_warnings(done.context), *pieces.ended_warning(done.ended)]
     aucs = [timing.against_other(done.samples), timing.against_hit(done.samples)]
-    shown = [report.UNKNOWN if one is None else f"{one:.3f}" for one in aucs]
+    shown = [pieces.UNKNOWN if one is None else f"{one:.3f}" for one in aucs]
     parts = [
         f"# {TITLE}",
         "",
@@ -68,7 +68,7 @@ def markdown(done: Measured) -> str:
         "",
         "## Bars",
         "",
-        report.verdicts(done.verdicts),
+        pieces.verdicts(done.verdicts),
         "",
         "## Times to the first token",
         "",
@@ -78,7 +78,7 @@ def markdown(done: Measured) -> str:
         "",
         "## Measured on",
         "",
-        report.machine(done.context),
+        pieces.machine(done.context),
     ]
     return "\n".join(parts) + "\n"
 
@@ -87,9 +87,9 @@ def _times(groups: dict[str, list[float]]) -> str:
     rows = []
     for name, values in groups.items():
         middle = timing.median_ms(values)
-        spread = f"{min(values) * 1e3:.1f} to {max(values) * 1e3:.1f}" if values else report.UNKNOWN
-        rows.append((name, str(len(values)), report.UNKNOWN if middle is None else f"{middle:.1f}", spread))
-    return report.table(("prompt", "requests", "median ms", "from, to ms"), rows)
+        spread = f"{min(values) * 1e3:.1f} to {max(values) * 1e3:.1f}" if values else pieces.UNKNOWN
+        rows.append((name, str(len(values)), pieces.UNKNOWN if middle is None else f"{middle:.1f}", spread))
+    return pieces.table(("prompt", "requests", "median ms", "from, to ms"), rows)
 
 
 def draw(done: Measured, path: Path) -> None:
