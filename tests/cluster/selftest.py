@@ -203,10 +203,16 @@ def _node_port(kubectl: Kubectl) -> str:
     url = f"http://127.0.0.1:{service['spec']['ports'][0]['nodePort']}"
     names = {pod["metadata"]["name"] for pod in _pods(kubectl)}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    seen = set()
-    for _ in range(40):
-        with opener.open(url, timeout=5) as response:
-            seen.add(response.read().decode().strip())
+
+    def answering() -> set[str]:
+        """Pods that 40 connections reach. The rules of a pod that is just ready may be seconds away."""
+        seen = set()
+        for _ in range(40):
+            with opener.open(url, timeout=5) as response:
+                seen.add(response.read().decode().strip())
+        return seen
+
+    seen = _until(answering, lambda found: found == names)
     if seen != names:
         raise ClusterError("selftest", f"{url} answered {seen}, pods are {names}")
     return f"{url} reaches both pods"

@@ -34,6 +34,15 @@ async def test_a_timeout_of_the_work_itself_is_not_ours():
         await ending.until_ended(failing(), 30.0)
 
 
+@pytest.fixture
+def heard_interrupts():
+    """A shell starts its background jobs with Ctrl-C ignored, and a test run may be one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard_interrupts")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_measuring_and_not_the_program(number):
     found: list[int] = []
