@@ -5,7 +5,7 @@ import logging
 from firsttoken_api import hot_settings, reasons
 from firsttoken_runtime import core
 from firsttoken_runtime.cache import pool
-from firsttoken_runtime.engine import device, loading, loop, mailbox, options
+from firsttoken_runtime.engine import device, loading, loop, mailbox, options, warm_up
 from firsttoken_runtime.engine import engine as engines
 from firsttoken_runtime.engine import flags as engine_flags
 from firsttoken_runtime.model import errors
@@ -52,7 +52,9 @@ def _load(
         if initial_settings_json is not None:
             document = hot_settings.HotSettings.model_validate_json(initial_settings_json)
             in_force = engine_flags.from_hot_settings(document)
-        return loading.load(settings, in_force, lambda progress: box.send(core.Loading(progress=progress)))
+        engine = loading.load(settings, in_force, lambda progress: box.send(core.Loading(progress=progress)))
+        warm_up.compile_linears(engine.runner, engine.scheduler.limits.max_num_batched_tokens)
+        return engine
     except errors.ModelError as error:
         failed(error.reason, error)
     except (pool.NotEnough, MemoryError) as error:

@@ -1,12 +1,16 @@
 """The first forward passes, over slots nobody owns yet: so that the first request is not the one that waits
 for the libraries to set themselves up; and a prompt whose time can be taken."""
 
+import torch
+
 from firsttoken_runtime import core
 from firsttoken_runtime.cache import layout as cache_layout
 from firsttoken_runtime.engine.runner import Runner
 from firsttoken_runtime.scheduler.sequence import ScheduledStep, Sequence, Work
 
 PROMPT_TOKENS = 64
+MOST_COMPILED_ROWS = 512
+"""Larger steps are rare on a CPU, and take so long that compiling does not matter."""
 
 
 def run(runner: Runner, layout: cache_layout.Layout, max_model_len: int) -> None:
@@ -18,6 +22,13 @@ def run(runner: Runner, layout: cache_layout.Layout, max_model_len: int) -> None
     for rows in (1, 2):
         decode = Work(sequence, length, 1, samples=True)
         runner.execute(ScheduledStep(0, decodes=(decode,) * rows), layout.block_size_tokens)
+
+
+@torch.inference_mode()
+def compile_linears(runner: Runner, step_tokens: int) -> None:
+    """For every row count of a step of so many tokens, about a second in all: else steps of a server that has
+    just started take up to 60 ms more. Tests and short runs do without."""
+    runner.model.compile_linears(min(step_tokens, MOST_COMPILED_ROWS))
 
 
 def prefill(runner: Runner, layout: cache_layout.Layout, num_tokens: int) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from firsttoken_kernels import attention, paged_cache, rope, rows
-from firsttoken_runtime.model import architecture, layers, rope_frequencies
+from firsttoken_runtime.model import architecture, layers, rope_frequencies, row_counts
 from firsttoken_runtime.model.experts import MixtureMlp
 from firsttoken_runtime.model.mlp import Mlp
 from firsttoken_runtime.model.norm import Norm
@@ -87,6 +87,12 @@ class Block:
         hidden = hidden + self.after_attention(attended)
         return hidden + self.after_mlp(self.mlp(self.mlp_norm(hidden)))
 
+    def compile_linears(self, x: torch.Tensor) -> None:
+        """x: [T, H], any numbers. Experts are left out: each sees another number of rows every time."""
+        self.attention.compile_linears(x, x if self.after_attention is None else None)
+        if isinstance(self.mlp, Mlp):
+            self.mlp(x, x if self.after_mlp is None else None)
+
 
 class Decoder:
     """Token ids in, logits out."""
@@ -110,6 +116,8 @@ class Decoder:
         self.head = layers.Linear(
             self.embedding if config.tied_embeddings else tensors.pop("lm_head.weight"), numerics=numerics
         )
+        # On a GPU nothing is compiled for a row count; batch-invariant linears have few counts of their own.
+        self._pads_rows = self.head.can_fuse
         self.inverse_frequencies = {
             each: rope_frequencies.inverse_frequencies(each, config.head_dim, self.embedding.device)
             for each in config.ropes
@@ -125,18 +133,29 @@ class Decoder:
 
     def hidden(self, step: StepInput, cache: Sequence[paged_cache.LayerCache]) -> torch.Tensor:
         """cache: of each layer, written in place -> [T, H] before the final norm."""
-        hidden = functional.embedding(step.token_ids, self.embedding)  # [T, H]
+        num_tokens = len(step.token_ids)
+        padding = row_counts.padded(num_tokens) - num_tokens if self._pads_rows else 0
+        token_ids, positions = (functional.pad(one, (0, padding)) for one in (step.token_ids, step.positions))
+        hidden = functional.embedding(token_ids, self.embedding)  # [T + padding, H]
         if self.embedding_scale is not None:
             hidden = hidden * self.embedding_scale
         rotations = {
-            each: rope.cos_sin(step.positions, frequencies, self.dtype, each.attention_factor)
+            each: rope.cos_sin(positions, frequencies, self.dtype, each.attention_factor)
             for each, frequencies in self.inverse_frequencies.items()
         }
         for block, cache_layer in zip(self.blocks, cache, strict=True):
             if step.before_layer is not None:
                 step.before_layer(block.index)
             hidden = block(hidden, rotations, cache_layer, step)
-        return hidden
+        return hidden[:num_tokens]
+
+    def compile_linears(self, most_rows: int) -> None:
+        """Call the linears of a layer with every row count that a step of so many rows may have; the other
+        layers have the same shapes. Nothing where rows are not padded."""
+        if not self._pads_rows:
+            return
+        for count in row_counts.up_to(most_rows):
+            self.blocks[0].compile_linears(self.embedding.new_zeros(count, self.config.hidden_size))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Rows of `hidden` [R, H] -> [R, V] fp32."""

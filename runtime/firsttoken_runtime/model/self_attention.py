@@ -6,6 +6,7 @@ Q, K and V share one linear: fewer, larger products.
 from collections.abc import Callable
 
 import torch
+from torch.nn import functional
 
 from firsttoken_kernels import attention, paged_cache, rope
 from firsttoken_runtime.model import architecture, layers
@@ -52,8 +53,10 @@ class SelfAttention:
         added: torch.Tensor | None = None,
         observe: Observe | None = None,
     ) -> torch.Tensor:
-        """x: [T, H] -> [T, H]; `added` [T, H] is added."""
+        """x: [T, H] -> [T, H]; `added` [T, H] is added. Rows past those of the plan are padding: nothing is
+        stored for them."""
         config = self.config
+        num_tokens = len(plan.own_slots.all)
         heads = self.qkv(x).view(len(x), -1, config.head_dim)  # [T, heads + 2 KV heads, D]
         num_rotated = config.num_heads + config.num_kv_heads
         queries_keys, values = heads[:, :num_rotated], heads[:, num_rotated:]
@@ -62,6 +65,7 @@ class SelfAttention:
             queries_keys = torch.cat((self.query_norm(queries), self.key_norm(keys)), dim=1)
         if rotation is not None:
             queries_keys = rope.rotate(queries_keys, *rotation)
+        queries_keys, values = queries_keys[:num_tokens], values[:num_tokens]
         queries, keys = queries_keys.tensor_split([config.num_heads], dim=1)
         cache_layer.write(keys, values, plan.own_slots)
         if observe is not None:
@@ -74,4 +78,12 @@ class SelfAttention:
             window=self.layer.window,
             softcap=config.attention_softcap,
         )
-        return self.output(attended.reshape(len(x), -1), added)
+        attended = attended.reshape(num_tokens, -1)
+        if num_tokens < len(x):
+            attended = functional.pad(attended, (0, 0, 0, len(x) - num_tokens))
+        return self.output(attended, added)
+
+    def compile_linears(self, x: torch.Tensor, added: torch.Tensor | None) -> None:
+        """x: [T, H], any numbers; `added` as in a call."""
+        self.qkv(x)
+        self.output(x.new_zeros(len(x), self.output.in_features), added)
