@@ -271,24 +271,6 @@ def test_an_abort_between_schedule_and_commit_is_passed_over() -> None:
     one.abort(99)
 
 
-def test_another_pool_keeps_every_output() -> None:
-    one = scheduler()
-    running = [sequence(i, prompt=40, max_tokens=20, arrival_s=i) for i in range(3)]
-    for each in running:
-        one.submit(each)
-    for _ in range(5):
-        run_step(one)
-    before = [each.num_output_tokens for each in running]
-    assert min(before) > 0
-    one.switch(LIMITS, blocks.Pool(4, 256))
-    one.check_integrity()
-    assert [each.num_output_tokens for each in running] == before
-    assert one.stats().running == 0
-    drain(one)
-    assert [each.num_output_tokens for each in running] == [20, 20, 20]
-    assert one.stats().preemptions_total == 0, "a switch is not a preemption"
-
-
 def test_backlog_counts_prompt_tokens_not_computed_yet() -> None:
     one = scheduler()
     one.submit(sequence(1, prompt=100))

@@ -6,7 +6,7 @@ Every step has the same KV bytes, so many that the baseline, which gives each se
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firsttoken_api import flags
 from firsttoken_runtime.bench import arrivals, experiment, lengths, reference, workload
@@ -27,27 +27,20 @@ class Profile:
     time_limit_s: float
 
 
+_CPU = Profile(
+    "cpu",
+    max_model_len=1024,
+    requests=120,
+    concurrency=32,
+    prompts=lengths.Mixture(lengths.Uniform(32, 128), lengths.Uniform(512, 768), rare_share=0.10),
+    outputs=lengths.LogNormal(median=20, sigma=0.8, low=8, high=64),
+    time_limit_s=45 * 60,
+)
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile(
-            "cpu",
-            max_model_len=1024,
-            requests=120,
-            concurrency=32,
-            prompts=lengths.Mixture(lengths.Uniform(32, 128), lengths.Uniform(512, 768), rare_share=0.10),
-            outputs=lengths.LogNormal(median=20, sigma=0.8, low=8, high=64),
-            time_limit_s=45 * 60,
-        ),
-        Profile(
-            "cpu-uniform",
-            max_model_len=1024,
-            requests=120,
-            concurrency=32,
-            prompts=lengths.Mixture(lengths.Uniform(32, 128), lengths.Uniform(512, 768), rare_share=0.10),
-            outputs=lengths.Uniform(8, 64),
-            time_limit_s=45 * 60,
-        ),
+        _CPU,
+        replace(_CPU, name="cpu-uniform", outputs=lengths.Uniform(8, 64)),
         Profile(
             "reference",
             max_model_len=4096,
@@ -57,14 +50,11 @@ PROFILES = {
             outputs=lengths.Uniform(32, 256),
             time_limit_s=8 * 3600,
         ),
-        Profile(
-            "long-tail",
-            max_model_len=1024,
-            requests=120,
-            concurrency=32,
+        replace(
+            _CPU,
+            name="long-tail",
             prompts=lengths.LogNormal(median=64, sigma=1.0, low=8, high=768),
             outputs=lengths.LogNormal(median=20, sigma=0.8, low=4, high=192),
-            time_limit_s=45 * 60,
         ),
     )
 }
