@@ -83,10 +83,7 @@ def markdown(done: Measured) -> str:
         "",
         "Of each (query, head) the largest change of an attention probability over all keys: mean / 99.9th "
         "percentile / largest; relative L2 of the attention output. Layers not listed are in 16 bit.",
-        "",
-        "## Measured on",
-        "",
-        pieces.machine(done.context),
+        *pieces.measured_on(done.context),
     ]
     return "\n".join(parts) + "\n"
 

@@ -62,10 +62,7 @@ def markdown(done: Measured) -> str:
         "## Notes",
         "",
         *(f"- {note}" for note in whole.experiment.notes),
-        "",
-        "## Measured on",
-        "",
-        pieces.machine(whole.context),
+        *pieces.measured_on(whole.context),
     ]
     return "\n".join(parts) + "\n"
 

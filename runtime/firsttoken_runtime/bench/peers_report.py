@@ -70,13 +70,11 @@ def markdown(done: Comparison) -> str:
         "## Ratios, each at its own best number format",
         "",
         _ratios(best),
-        "",
-        "## Measured on",
-        "",
-        f"One core reads {done.bandwidth_gb_s:.1f} GB/s (measured in this run): a decode step for one "
-        "client cannot be shorter than the bytes of the weights divided by that.",
-        "",
-        pieces.machine(done.context),
+        *pieces.measured_on(
+            done.context,
+            f"One core reads {done.bandwidth_gb_s:.1f} GB/s (measured in this run): a decode step for one "
+            "client cannot be shorter than the bytes of the weights divided by that.",
+        ),
     ]
     return "\n".join(parts) + "\n"
 

@@ -50,6 +50,14 @@ def errors(rounds: Sequence[summary.Round]) -> list[str]:
     return ["", "## Requests that failed", "", table(("variant", "requests", "error"), found)]
 
 
+def measured_on(context: Context, *before: str) -> list[str]:
+    """The section that ends every report. `before`: what is said of the machine above its table."""
+    parts = ["", "## Measured on"]
+    for paragraph in (*before, machine(context)):
+        parts += ["", paragraph]
+    return parts
+
+
 def machine(context: Context) -> str:
     here = context.machine
     load = " / ".join(f"{one[0]:.2f}" for one in (context.load_before, context.load_after))

@@ -18,7 +18,7 @@ def markdown(result: Result) -> str:
     parts += pieces.errors(result.rounds)
     if result.experiment.notes:
         parts += ["", "## Notes", "", *(f"- {note}" for note in result.experiment.notes)]
-    parts += ["", "## Measured on", "", pieces.machine(result.context)]
+    parts += pieces.measured_on(result.context)
     return "\n".join(parts) + "\n"
 
 

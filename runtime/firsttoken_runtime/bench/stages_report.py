@@ -64,10 +64,7 @@ def markdown(done: Measured) -> str:
         "",
         _verdicts(stages.judge(done.samples)),
         *pieces.errors([one.round for one in done.samples]),
-        "",
-        "## Measured on",
-        "",
-        pieces.machine(done.context),
+        *pieces.measured_on(done.context),
     ]
     return "\n".join(parts) + "\n"
 

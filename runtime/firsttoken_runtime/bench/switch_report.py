@@ -65,10 +65,7 @@ def markdown(done: Measured) -> str:
         f"- bound: {switch.GAP_FACTOR} x recomputed / prefill rate; the rate is that of prompts of "
         f"{switch.RATE_TOKENS} tokens alone, under the flags that were put, in this run",
         *(f"- failed: {error}" for error in errors),
-        "",
-        "## Measured on",
-        "",
-        pieces.machine(done.context),
+        *pieces.measured_on(done.context),
     ]
     return "\n".join(parts) + "\n"
 

@@ -75,10 +75,7 @@ def markdown(done: Measured) -> str:
         _times(done.groups),
         "",
         f"Prompts of {timing.PROMPT_TOKENS} tokens, one at a time; `single repeats` are every third pair.",
-        "",
-        "## Measured on",
-        "",
-        pieces.machine(done.context),
+        *pieces.measured_on(done.context),
     ]
     return "\n".join(parts) + "\n"
 
