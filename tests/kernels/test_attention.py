@@ -75,6 +75,21 @@ def build(
     return torch.randn(rows, heads, head_dim).to(dtype), cache, plan
 
 
+def assert_as_reference(
+    queries: torch.Tensor,
+    cache: paged_cache.LayerCache,
+    plan: attention.Plan,
+    scale: float,
+    *,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> None:
+    actual = attention.attention(queries, cache, plan, scale, window=window, softcap=softcap)
+    expected = attention.reference(queries, cache, plan, scale, window=window, softcap=softcap)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
 CASES = [
     pytest.param([1], [], id="one token of context"),
     pytest.param([5, 31, 16, 17], [], id="decodes of odd lengths"),
@@ -90,10 +105,7 @@ CASES = [
 @pytest.mark.parametrize(("decodes", "prefills"), CASES)
 def test_matches_the_reference(decodes: list[int], prefills: list[tuple[int, int]], block_size: int) -> None:
     queries, cache, plan = build(decodes, prefills, block_size=block_size)
-    actual = attention.attention(queries, cache, plan, 0.3)
-    expected = attention.reference(queries, cache, plan, 0.3)
-    assert expected.isfinite().all()
-    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+    assert_as_reference(queries, cache, plan, 0.3)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (8, 1), (9, 3)])
@@ -136,10 +148,7 @@ def test_windows_and_soft_capping(
     queries, cache, plan = build(
         decodes, prefills, block_size=16, windows=(1, 7, 16, 33, 5000), invariant=invariant
     )
-    actual = attention.attention(queries, cache, plan, 0.9, window=window, softcap=softcap)
-    expected = attention.reference(queries, cache, plan, 0.9, window=window, softcap=softcap)
-    assert expected.isfinite().all()
-    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+    assert_as_reference(queries, cache, plan, 0.9, window=window, softcap=softcap)
 
 
 @pytest.mark.parametrize("kind", caches.KINDS)
@@ -158,10 +167,7 @@ def test_both_formats_in_one_context(
         queries, cache, plan = build(
             decodes, prefills, block_size=4, windows=(7, 33), invariant=invariant, kind=kind, seed=seed
         )
-        actual = attention.attention(queries, cache, plan, 0.9, window=window, softcap=softcap)
-        expected = attention.reference(queries, cache, plan, 0.9, window=window, softcap=softcap)
-        assert expected.isfinite().all()
-        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+        assert_as_reference(queries, cache, plan, 0.9, window=window, softcap=softcap)
 
 
 @pytest.mark.parametrize("kind", caches.KINDS)
