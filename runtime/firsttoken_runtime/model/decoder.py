@@ -135,7 +135,9 @@ class Decoder:
         """cache: of each layer, written in place -> [T, H] before the final norm."""
         num_tokens = len(step.token_ids)
         padding = row_counts.padded(num_tokens) - num_tokens if self._pads_rows else 0
-        token_ids, positions = (functional.pad(one, (0, padding)) for one in (step.token_ids, step.positions))
+        token_ids, positions = step.token_ids, step.positions
+        if padding:
+            token_ids, positions = (functional.pad(one, (0, padding)) for one in (token_ids, positions))
         hidden = functional.embedding(token_ids, self.embedding)  # [T + padding, H]
         if self.embedding_scale is not None:
             hidden = hidden * self.embedding_scale
