@@ -8,6 +8,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from firsttoken_api.step_time import StepTime
+
 STATE_VERSION = 1
 
 Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
@@ -140,6 +142,24 @@ class EngineState(_Report):
     """Of the last 30 s; 0: nothing was generated."""
     batch_invariant: bool = False
     """The numbers of a request do not depend on what else is in its batch."""
+    backlog_by_class: dict[str, Count] = Field(default_factory=dict)
+    """`backlog_tokens` by request class."""
+    step_time: StepTime | None = None
+    """Fitted to the engine's own steps; None: it does not say."""
+    chunk_tokens: Count = 0
+    """Prompt tokens that a step takes at most, as things are; 0: not known."""
+    max_prefill_batch: Count = 0
+    """Prompts that a step takes at most; 0: not known."""
+    max_num_seqs: Count = 0
+    """Sequences that run at once at most; 0: not known."""
+    decoding: Count = 0
+    """Of `running`, those that have their prompt computed."""
+    context_tokens: Count = 0
+    """That they read in each step, all together."""
+    tpot_mean_s: Measure = 0.0
+    """Seconds between two tokens of an answer, decaying mean; 0: not known."""
+    output_tokens_by_class: dict[str, Measure] = Field(default_factory=dict)
+    """Median length of the answers of each class that has finished one."""
 
 
 class TtftWindow(_Report):
@@ -152,6 +172,33 @@ class TtftWindow(_Report):
     slo_s: float
     edges_s: tuple[float, ...]
     counts: tuple[int, ...]
+
+
+class LoadState(_Report):
+    """What lies before a request that comes to this sidecar now; `ttft_estimate` reads it.
+
+    Priorities are whole numbers as text, larger = more urgent.
+    """
+
+    ahead_tokens_by_priority: dict[str, Count] = Field(default_factory=dict)
+    """Prompt tokens of requests that were let in and have no first token yet, less what the cache has."""
+    ahead_requests_by_priority: dict[str, Count] = Field(default_factory=dict)
+    arriving_share_by_priority: dict[str, Measure] = Field(default_factory=dict)
+    """The part of the engine's time that the requests let in lately take."""
+    step_time: StepTime | None = None
+    chunk_tokens: Count = 0
+    max_prefill_batch: Count = 0
+    max_num_seqs: Count = 0
+    decoding: Count = 0
+    context_tokens: Count = 0
+    prefill_tokens_per_s: Measure = 0.0
+    """Now, with the answers that run; 0: not known."""
+    slot_wait_s: Measure = 0.0
+    """Until one more request has a slot and room for its KV."""
+    running: Count = 0
+    waiting: Count = 0
+    limit_s: dict[str, Measure] = Field(default_factory=dict)
+    """Largest estimate that is let in, by priority: the limit of the class, less what estimates err by."""
 
 
 class SidecarState(_Report):
