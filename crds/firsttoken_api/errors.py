@@ -10,13 +10,15 @@
         ├── RequestTimeoutError     408
         ├── RequestTooLargeError    413
         ├── TooManyRequestsError    429, with Retry-After
-        │   └── ObjectiveUnreachableError
+        │   ├── ObjectiveUnreachableError
+        │   └── RateLimitedError
         ├── InternalError           500
         ├── EngineUnreachableError  502
         ├── UnavailableError        503, with Retry-After
         │   ├── ModelLoadingError
         │   ├── DrainingError
-        │   └── OverloadedError
+        │   ├── OverloadedError
+        │   └── KeysUnavailableError
         └── EngineTimeoutError      504
 
 Server and sidecar answer with the same bodies, so that a client cannot tell who refused.
@@ -103,6 +105,9 @@ class UnauthorizedError(ApiError):
     type = "authentication_error"
     code = "invalid_api_key"
 
+    def headers(self) -> dict[str, str]:
+        return super().headers() | {"WWW-Authenticate": "Bearer"}
+
 
 class UnknownModelError(ApiError):
     """No such model is served here."""
@@ -151,6 +156,13 @@ class ObjectiveUnreachableError(TooManyRequestsError):
     default_retry_after_s = 1
 
 
+class RateLimitedError(TooManyRequestsError):
+    """The API key has used up what it may ask for in a minute."""
+
+    code = "rate_limit_exceeded"
+    default_retry_after_s = 1
+
+
 class InternalError(ApiError):
     """Our mistake; the log has the rest."""
 
@@ -189,6 +201,12 @@ class OverloadedError(UnavailableError):
     """The queue is full."""
 
     code = "overloaded"
+
+
+class KeysUnavailableError(UnavailableError):
+    """The service asks for API keys, and there are none to compare with; nobody is let in unknown."""
+
+    code = "keys_unavailable"
 
 
 class EngineTimeoutError(ApiError):

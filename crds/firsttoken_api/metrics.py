@@ -454,6 +454,12 @@ SIDECAR_FLAGS_ERRORS = Metric(
     "Attempts to apply hot settings that failed, by reason",
     labels=("reason",),
 )
+SIDECAR_KEYS_LOADED = Metric(
+    "firsttoken_keys_loaded", Kind.COUNTER, Owner.SIDECAR, "Times a new file of API keys came into force"
+)
+SIDECAR_KEYS_ERRORS = Metric(
+    "firsttoken_keys_errors", Kind.COUNTER, Owner.SIDECAR, "Files of API keys that were kept out"
+)
 
 # The operator.
 OPERATOR_RECONCILE = Metric(

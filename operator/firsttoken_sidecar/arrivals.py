@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from firsttoken_sidecar.auth import Caller
+from firsttoken_sidecar.caller import Caller
 from firsttoken_sidecar.inspection import Inspected
 
 

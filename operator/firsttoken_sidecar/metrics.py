@@ -40,6 +40,9 @@ class RefusalReason(StrEnum):
     TOO_LARGE = "too_large"
     BROKEN_BODY = "broken_body"
     """Malformed, or the client stopped sending."""
+    UNAUTHORIZED = "unauthorized"
+    KEYS_UNAVAILABLE = "keys_unavailable"
+    RATE_LIMITED = "rate_limited"
 
 
 class FlagsErrorReason(StrEnum):
@@ -59,6 +62,8 @@ class Counts:
     refusals: Counter[RefusalReason] = field(default_factory=Counter)
     flags_errors: Counter[FlagsErrorReason] = field(default_factory=Counter)
     flags_applied: int = 0
+    keys_loaded: int = 0
+    keys_errors: int = 0
     disconnects: int = 0
 
     def answered(self, status: int) -> None:
@@ -99,6 +104,8 @@ class SidecarCollector(Collector):
         yield _counter(table.SIDECAR_DISCONNECTS, counts.disconnects)
         yield _counter(table.SIDECAR_FLAGS_APPLIED, counts.flags_applied)
         yield _counters(table.SIDECAR_FLAGS_ERRORS, FlagsErrorReason, counts.flags_errors)
+        yield _counter(table.SIDECAR_KEYS_LOADED, counts.keys_loaded)
+        yield _counter(table.SIDECAR_KEYS_ERRORS, counts.keys_errors)
         yield _gauge(table.SIDECAR_IN_FLIGHT, now.in_flight)
         yield _gauge(table.SIDECAR_OVERDUE, now.overdue)
         yield _gauge(table.SIDECAR_READY, now.is_ready)
