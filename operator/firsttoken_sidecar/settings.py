@@ -15,6 +15,7 @@ from firsttoken_api import names
 PREFIX = "FIRSTTOKEN_"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
+ENGINES = ("firsttoken", "vllm")
 
 
 class SettingsError(ValueError):
@@ -42,6 +43,10 @@ HTTP_PORT = Key("HTTP_PORT", str(names.HTTP_PORT), "port of client traffic")
 OPS_PORT = Key("OPS_PORT", str(names.OPS_PORT), "port of /state, health and metrics")
 ENGINE_URL = Key("ENGINE_URL", f"http://127.0.0.1:{names.ENGINE_HTTP_PORT}", "the engine's API")
 ENGINE_OPS_URL = Key("ENGINE_OPS_URL", f"http://127.0.0.1:{names.ENGINE_OPS_PORT}", "the engine's ops port")
+ENGINE = Key("ENGINE", "firsttoken", " or ".join(ENGINES))
+STARTED_FLAGS = Key("STARTED_FLAGS", "", "optimizations that vLLM's start arguments switch on, with commas")
+MAX_NUM_SEQS = Key("MAX_NUM_SEQS", "0", "most sequences that vLLM was started to run at once; 0: not known")
+CHUNK_TOKENS = Key("CHUNK_TOKENS", "0", "prompt tokens that a step of vLLM takes at most; 0: not known")
 FLAGS_FOLDER = Key("FLAGS_FOLDER", names.FLAGS_FOLDER, "where the flags ConfigMap is mounted")
 POD_INFO_FOLDER = Key("POD_INFO_FOLDER", names.POD_INFO_FOLDER, "where the downward API is mounted")
 DRAIN_SOCKET = Key(
@@ -60,6 +65,10 @@ KEYS = (
     OPS_PORT,
     ENGINE_URL,
     ENGINE_OPS_URL,
+    ENGINE,
+    STARTED_FLAGS,
+    MAX_NUM_SEQS,
+    CHUNK_TOKENS,
     FLAGS_FOLDER,
     POD_INFO_FOLDER,
     DRAIN_SOCKET,
@@ -82,6 +91,10 @@ class Settings:
     ops_port: int
     engine_url: URL
     engine_ops_url: URL
+    engine: str
+    started_flags: tuple[str, ...]
+    max_num_seqs: int
+    chunk_tokens: int
     flags_folder: Path
     pod_info_folder: Path
     drain_socket: Path
@@ -101,6 +114,10 @@ def read(environment: Mapping[str, str]) -> Settings:
         ops_port=_integer(environment, OPS_PORT, minimum=0, maximum=65535),
         engine_url=_url(environment, ENGINE_URL),
         engine_ops_url=_url(environment, ENGINE_OPS_URL),
+        engine=_one_of(environment, ENGINE, ENGINES),
+        started_flags=tuple(filter(None, _text(environment, STARTED_FLAGS).split(","))),
+        max_num_seqs=_integer(environment, MAX_NUM_SEQS, minimum=0),
+        chunk_tokens=_integer(environment, CHUNK_TOKENS, minimum=0),
         flags_folder=Path(_text(environment, FLAGS_FOLDER)),
         pod_info_folder=Path(_text(environment, POD_INFO_FOLDER)),
         drain_socket=Path(_text(environment, DRAIN_SOCKET)),

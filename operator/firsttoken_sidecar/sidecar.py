@@ -12,7 +12,7 @@ import aiohttp
 
 from firsttoken_sidecar import (
     drain,
-    engines,
+    engine_choice,
     flags,
     logs,
     metrics,
@@ -56,7 +56,7 @@ async def running(
     async with contextlib.AsyncExitStack() as stack:
         to_engine = await stack.enter_async_context(proxy.session())
         to_ops = await stack.enter_async_context(aiohttp.ClientSession())
-        engine = engines.FirsttokenEngine(to_ops, chosen.engine_url, chosen.engine_ops_url)
+        engine = engine_choice.make(chosen, to_ops, clock)
         watched = watch.Watch(engine, clock, on_loading=lambda: draining.resume())
         follower = flags.Follower(
             engine,

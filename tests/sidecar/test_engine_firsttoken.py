@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from firsttoken_api.state import Phase
-from firsttoken_sidecar import engines
+from firsttoken_sidecar import engine_firsttoken, engines
 from sidecar import fakes
 
 
@@ -16,8 +16,8 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield made
 
 
-def adapter(session: aiohttp.ClientSession, fake: fakes.FakeEngine) -> engines.FirsttokenEngine:
-    return engines.FirsttokenEngine(session, fake.api_url, fake.ops_url)
+def adapter(session: aiohttp.ClientSession, fake: fakes.FakeEngine) -> engine_firsttoken.FirsttokenEngine:
+    return engine_firsttoken.FirsttokenEngine(session, fake.api_url, fake.ops_url)
 
 
 async def scripted(status: int, body: bytes) -> fakes.FakeEngine:
