@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttoken_runtime.cache import blocks
+from firsttoken_runtime.cache.formats import Format
+from firsttoken_runtime.cache.host import HostIndex
 from firsttoken_runtime.scheduler import scheduler as scheduling
 from firsttoken_runtime.scheduler.sequence import Sequence
 from runtime import kv_model
@@ -98,6 +100,24 @@ def test_what_is_found_again_pays_debt_too() -> None:
     run_step(one)
     assert one.recompute_debt_tokens == 0
     assert each.num_computed_tokens == each.num_tokens - 1
+
+
+def test_what_the_old_pool_evicts_on_its_way_out_is_not_saved() -> None:
+    """kv-int8 goes and kv-tiering comes in one switch: the tier is cut for full blocks only."""
+    one, _ = with_running(40, 40, 40)
+    one.switch(one.limits, caching_pool(100, 200))
+    while one.stats().backlog_tokens:
+        run_step(one)
+    one.pool.set_caching(blocks.Caching(max_fraction=0.01))
+    evictions_before = one.stats().evictions_total
+    host = HostIndex(10_000, {Format.FULL: 10})
+    one.switch(one.limits, caching_pool(200), host=host)
+    assert one.stats().evictions_total > evictions_before
+    assert host.num_blocks == 0
+    step = run_step(one)
+    assert not step.saves
+    assert one._roster.reuse.transfers.host is host
+    drain(one)
 
 
 def test_the_same_lineage_and_no_pool_disturbs_nobody() -> None:

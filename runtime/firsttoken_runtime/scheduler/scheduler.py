@@ -145,12 +145,17 @@ class Scheduler:
         A host tier is asked to forget what was not copied to it yet: `reset` it afterwards, not before.
         """
         roster = self._roster
-        if not isinstance(host, Unchanged):
-            roster.reuse.replace_host(host)
+        wanted_host = roster.reuse.transfers.host if isinstance(host, Unchanged) else host
+        if pool is not None or wanted_host is not roster.reuse.transfers.host:
+            # What the old pool evicts on its way out is not saved: its bytes go with it, and the tier may
+            # already be cut for other formats.
+            roster.reuse.replace_host(None)
         lineage = self.lineage if lineage is None else lineage
         lost_tokens = 0
         if pool is not None or lineage != self.lineage:
             lost_tokens = roster.restart(limits, pool, lineage, self._now)
+        if wanted_host is not roster.reuse.transfers.host:
+            roster.reuse.replace_host(wanted_host)
         roster.reorder(limits, self.classes if classes is None else classes)
         return lost_tokens
 
