@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of a step = fixed + prompt tokens, sequences that decode, and their context, each at its price."""
+    """Seconds of a step = fixed + prompt tokens, decoding sequences and their context, each at its price."""
 
     fixed_s: float = 0.0
     per_prefill_token_s: float = 0.0

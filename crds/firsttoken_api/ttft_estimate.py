@@ -49,7 +49,7 @@ class Engine(Protocol):
 
 
 def estimate(load: LoadState, priority: int, uncached_tokens: int) -> float:
-    """Seconds until the first token of a request of that priority behind all that wait and are not less urgent.
+    """Seconds until the first token of a request of that priority, behind all that wait and are no less urgent.
 
     0 where the engine's speed is not known.
     """
