@@ -376,13 +376,62 @@ SIDECAR_TTFT = Metric(
     Kind.HISTOGRAM,
     Owner.SIDECAR,
     "From the arrival of a request to the first byte written of its answer's content; one more bucket "
-    "lies exactly at the objective, and a change of the objective starts the counts anew",
-    labels=("streamed",),
+    "lies exactly at the limit of each class, and a change of a limit starts the counts anew",
+    labels=("class", "tenant", "streamed"),
     unit="seconds",
     buckets=TTFT_BUCKETS_S,
 )
+SIDECAR_TTFT_STAGE = Metric(
+    "firsttoken_ttft_stage_seconds",
+    Kind.HISTOGRAM,
+    Owner.SIDECAR,
+    "Parts of it: in the sidecar, on the way to the engine and back, and in the engine as it says itself; "
+    "the stages of a request add up to its time to the first token",
+    labels=("stage", "class"),
+    unit="seconds",
+    buckets=TTFT_BUCKETS_S,
+)
+SIDECAR_TPOT = Metric(
+    "firsttoken_time_per_output_token_seconds",
+    Kind.HISTOGRAM,
+    Owner.SIDECAR,
+    "Mean time per output token of a streamed answer as its client got it, the first one left out; one more "
+    "bucket lies exactly at the objective",
+    labels=("class", "tenant"),
+    unit="seconds",
+    buckets=ITL_BUCKETS_S,
+)
+SIDECAR_ITL = Metric(
+    "firsttoken_inter_token_latency_seconds",
+    Kind.HISTOGRAM,
+    Owner.SIDECAR,
+    "Between two pieces of a streamed answer as its client got them; one more bucket lies exactly at the "
+    "objective",
+    labels=("class", "tenant"),
+    unit="seconds",
+    buckets=ITL_BUCKETS_S,
+)
 SIDECAR_ARRIVALS = Metric(
-    "firsttoken_arrivals", Kind.COUNTER, Owner.SIDECAR, "Requests for tokens that arrived"
+    "firsttoken_arrivals",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Requests for tokens that arrived, before admission; each where its client arrived",
+    labels=("class",),
+)
+SIDECAR_REJECTED = Metric(
+    "firsttoken_rejected",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Requests that could not be served within the limit of their class and were told to come back",
+    labels=("class",),
+)
+SIDECAR_DEMAND = Metric(
+    "firsttoken_demand_tokens",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Prompt tokens not found in the cache, of served and refused requests; a refused one counts once for "
+    "each client and body in 60 s",
+    unit="tokens",
 )
 SIDECAR_ANSWERS = Metric(
     "firsttoken_answers", Kind.COUNTER, Owner.SIDECAR, "Answers by HTTP status", labels=("status",)
@@ -394,19 +443,23 @@ SIDECAR_OVERDUE = Metric(
     "firsttoken_overdue",
     Kind.GAUGE,
     Owner.SIDECAR,
-    "Requests that have waited longer than the objective without a first token",
+    "Requests that have waited longer than the limit of their class without a first token",
+    labels=("class",),
 )
 SIDECAR_BREACHES = Metric(
     "firsttoken_breaches",
     Kind.COUNTER,
     Owner.SIDECAR,
-    "Requests whose first token came after the objective, or that ended after it without one",
+    "Requests without a first token when the limit of their class had passed, and refused ones, once for "
+    "each client and body in 60 s",
+    labels=("class",),
 )
 SIDECAR_UNDECIDED = Metric(
     "firsttoken_undecided",
     Kind.COUNTER,
     Owner.SIDECAR,
-    "Requests that ended without a first token before the objective had passed",
+    "Requests that ended without a first token before the limit of their class had passed",
+    labels=("class",),
 )
 SIDECAR_REFUSALS = Metric(
     "firsttoken_refusals",
@@ -438,7 +491,8 @@ SIDECAR_OBJECTIVE = Metric(
     "firsttoken_objective_seconds",
     Kind.GAUGE,
     Owner.SIDECAR,
-    "The time-to-first-token objective in force",
+    "The limit of the time to the first token that is in force",
+    labels=("class",),
     unit="seconds",
 )
 SIDECAR_FLAGS_GENERATION = Metric(

@@ -60,11 +60,15 @@ MODELS_FOLDER = "/models"  # the claim of pvc://<claim>/<path>, read-only
 HEADER_CLASS = "X-Firsttoken-Class"
 HEADER_ROUTE = "X-Firsttoken-Route"
 HEADER_TIMING = "X-Firsttoken-Timing"  # `true`: the answer says where its time to the first token went
+TIMING_STAMPS = "stamps"  # the same for the sidecar that asks: it takes them out of the answer
 
 # Request headers set by sidecars; stripped when a client sends them.
 HEADER_TENANT = "X-Firsttoken-Tenant"
 HEADER_HOP = "X-Firsttoken-Hop"
 HEADER_REQUEST_ID = "X-Request-Id"
+
+# Response header towards sidecars: the stamps of an answer that is not streamed.
+HEADER_STAMPS = "X-Firsttoken-Stamps"
 
 
 def revision_name(service: str, revision: str) -> str:

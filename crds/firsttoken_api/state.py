@@ -201,6 +201,29 @@ class LoadState(_Report):
     """Largest estimate that is let in, by priority: the limit of the class, less what estimates err by."""
 
 
+class ClassWindow(_Report):
+    """What was decided about one class of requests in the last `TtftWindow.window_s` seconds.
+
+    A request is decided once: at its first token, or when its age reaches the limit of its class, whichever
+    comes first. One that is refused is a breach, once for each client and body in 60 s. One that ends before
+    either is undecided.
+    """
+
+    name: str = ""
+    """"" is the one class of a service that declares none."""
+    limit_s: Measure
+    allowed_fraction: Ratio
+    """Share of the decided requests that may be breaches."""
+    hits: Count = 0
+    breaches: Count = 0
+    waiting: Count = 0
+    """Now, without a first token."""
+    overdue: Count = 0
+    """Of those, past the limit: they are among the breaches."""
+    arrivals_total: Count = 0
+    undecided_total: Count = 0
+
+
 class SidecarState(_Report):
     """`GET /state` of the sidecar's ops port."""
 
@@ -210,9 +233,25 @@ class SidecarState(_Report):
     draining: bool = False
     in_flight: Count = 0
     overdue: Count = 0
-    """Requests that have waited longer than the SLO without a first token."""
+    """Requests that have waited longer than the limit of their class without a first token."""
     arrivals_total: Count = 0
+    """Requests for tokens, before admission; each at the sidecar that its client talks to."""
+    rejected_by_class: dict[str, Count] = Field(default_factory=dict)
+    """Requests since the start that could not be served within their limit and were told to come back."""
+    demand_tokens_total: Count = 0
+    """Prompt tokens that were to be computed, not found in the cache, of served and of refused requests
+    alike; a refused one counts once for each client and body in 60 s, and its retry adds nothing."""
+    zone: str = ""
+    """Topology zone of the pod's node; empty where it is not known."""
+    evaluating: bool = False
+    """The replica is under test and takes no requests from peers."""
+    auth_error: str = ""
+    """Why the newest API keys are not in force, with the entry named and no key; empty: they are."""
     flags: FlagsState = FlagsState()
     ttft: TtftWindow | None = None
+    """Of the default class, which is held to the service's objective; None before the first document."""
+    by_class: tuple[ClassWindow, ...] = ()
+    load: LoadState | None = None
+    """What a request would find here; None where nobody can tell."""
     engine: EngineState | None = None
     """None while the engine does not answer."""

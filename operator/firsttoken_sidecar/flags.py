@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firsttoken_api import names
-from firsttoken_api.hot_settings import Objective
+from firsttoken_api.hot_settings import HotSettings
 from firsttoken_api.state import FlagsState
 from firsttoken_sidecar import engines, flag_rule, logs, metrics, mounts, watch
 
@@ -44,19 +44,19 @@ class Follower:
         flags_folder: Path,
         pod_info_folder: Path,
         clock: Callable[[], float],
-        set_objective: Callable[[Objective], None],
+        set_settings: Callable[[HotSettings], None],
         counts: metrics.Counts,
     ) -> None:
         self._engine = engine
         self._watch = watched
         self._clock = clock
-        self._set_objective = set_objective
+        self._set_settings = set_settings
         self._document_file = mounts.MountedFile(flags_folder, names.FLAGS_KEY)
         self._annotations_file = mounts.MountedFile(pod_info_folder, names.POD_ANNOTATIONS_FILE)
         self._document: flag_rule.Document | None = None
         self._named: flag_rule.Named | None = None
         self._first_generation = 0
-        self._has_objective = False
+        self._has_settings = False
         self._attempt: Attempt | None = None
         self._retry_at: float | None = None
         """When the attempt may be repeated; None: never, it was refused."""
@@ -82,7 +82,7 @@ class Follower:
         in_force = self._watch.state.flags if self._watch.is_ready and self._watch.state is not None else None
         step = flag_rule.next_step(self._document, self._named, self._first_generation, in_force)
         if self._document is not None:
-            self._follow_objective(self._document, step)
+            self._follow_settings(self._document, step)
         if step is not flag_rule.Step.APPLY or self._document is None:
             if step is flag_rule.Step.IN_FORCE:
                 self._apply_error = ""
@@ -123,11 +123,11 @@ class Follower:
         if self._first_generation == 0:
             self._first_generation = self._document.settings.generation
 
-    def _follow_objective(self, document: flag_rule.Document, step: flag_rule.Step) -> None:
-        """The objective travels with the flags and changes with them; any is better than none."""
-        if step in (flag_rule.Step.APPLY, flag_rule.Step.IN_FORCE) or not self._has_objective:
-            self._has_objective = True
-            self._set_objective(document.settings.objective)
+    def _follow_settings(self, document: flag_rule.Document, step: flag_rule.Step) -> None:
+        """Objective and classes travel with the flags and change with them; any are better than none."""
+        if step in (flag_rule.Step.APPLY, flag_rule.Step.IN_FORCE) or not self._has_settings:
+            self._has_settings = True
+            self._set_settings(document.settings)
 
     async def _apply(self, document: flag_rule.Document) -> None:
         generation = document.settings.generation

@@ -11,12 +11,12 @@ from enum import StrEnum
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
 from firsttoken_api import metrics as table
-from firsttoken_sidecar import timing
+from firsttoken_sidecar import openmetrics, series, timing
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 LabelT = TypeVar("LabelT", bound=str)
@@ -74,8 +74,9 @@ class Counts:
 class Gauges:
     """How things are now."""
 
+    now_s: float
+    """On the clock of the ledger."""
     in_flight: int
-    overdue: int
     is_ready: bool
     is_draining: bool
     is_engine_up: bool
@@ -94,10 +95,7 @@ class SidecarCollector(Collector):
         now = self._gauges()
         counts = self._counts
         ledger = self._ledger
-        yield _ttft(ledger)
-        yield _counter(table.SIDECAR_ARRIVALS, ledger.arrivals_total)
-        yield _counter(table.SIDECAR_BREACHES, ledger.breaches_total)
-        yield _counter(table.SIDECAR_UNDECIDED, ledger.undecided_total)
+        yield from series.collect(ledger, now.now_s)
         yield _counters(table.SIDECAR_ANSWERS, STATUSES, counts.answers)
         yield _counters(table.SIDECAR_ENGINE_ERRORS, EngineErrorReason, counts.engine_errors)
         yield _counters(table.SIDECAR_REFUSALS, RefusalReason, counts.refusals)
@@ -107,19 +105,25 @@ class SidecarCollector(Collector):
         yield _counter(table.SIDECAR_KEYS_LOADED, counts.keys_loaded)
         yield _counter(table.SIDECAR_KEYS_ERRORS, counts.keys_errors)
         yield _gauge(table.SIDECAR_IN_FLIGHT, now.in_flight)
-        yield _gauge(table.SIDECAR_OVERDUE, now.overdue)
         yield _gauge(table.SIDECAR_READY, now.is_ready)
         yield _gauge(table.SIDECAR_DRAINING, now.is_draining)
         yield _gauge(table.SIDECAR_ENGINE_UP, now.is_engine_up)
         yield _gauge(table.SIDECAR_FLAGS_GENERATION, now.flags_generation)
-        yield _gauge(table.SIDECAR_OBJECTIVE, ledger.objective.ttft_p95_s if ledger.objective else 0.0)
 
 
-def exposition(collector: SidecarCollector, of_engine: bytes) -> bytes:
-    """Our metrics followed by the engine's, in the text format 0.0.4. The names are disjoint."""
+def exposition(
+    collector: SidecarCollector, of_engine: bytes, *, is_openmetrics: bool = False
+) -> tuple[bytes, str]:
+    """Our metrics followed by the engine's (text format 0.0.4), and the content type. The names are disjoint.
+
+    `is_openmetrics`: in that format, which alone has exemplars.
+    """
     registry = CollectorRegistry()
     registry.register(collector)
-    return generate_latest(registry) + of_engine
+    if is_openmetrics:
+        text = openmetrics.of(registry) + openmetrics.from_text(of_engine) + openmetrics.END
+        return text, openmetrics.CONTENT_TYPE
+    return generate_latest(registry) + of_engine, CONTENT_TYPE
 
 
 def _counter(row: table.Metric, value: float) -> CounterMetricFamily:
@@ -135,16 +139,3 @@ def _counters(row: table.Metric, labels: Iterable[LabelT], values: Counter[Label
 
 def _gauge(row: table.Metric, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(row.name, row.help, value=float(value))
-
-
-def _ttft(ledger: timing.Ledger) -> HistogramMetricFamily:
-    row = table.SIDECAR_TTFT
-    family = HistogramMetricFamily(row.name, row.help, labels=row.labels)
-    for streamed, histogram in ledger.histograms.items():
-        buckets = []
-        below = 0
-        for edge, count in zip((*histogram.edges_s, float("inf")), histogram.counts, strict=True):
-            below += count
-            buckets.append(("+Inf" if edge == float("inf") else str(edge), below))
-        family.add_metric([str(streamed).lower()], buckets, histogram.sum_s)
-    return family

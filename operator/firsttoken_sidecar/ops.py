@@ -7,7 +7,7 @@ import logging
 
 from aiohttp import web
 
-from firsttoken_sidecar import engines, logs, metrics, state, watch
+from firsttoken_sidecar import engines, logs, metrics, openmetrics, state, watch
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +59,9 @@ class Ops:
         except engines.EngineUnreachableError as error:
             self._limited.warning("metrics without the engine's", error=str(error))
             of_engine = b""
-        body = metrics.exposition(self._collector, of_engine)
-        return web.Response(body=body, headers={"Content-Type": metrics.CONTENT_TYPE})
+        is_openmetrics = openmetrics.is_accepted(request.headers.get("Accept", ""))
+        body, content_type = metrics.exposition(self._collector, of_engine, is_openmetrics=is_openmetrics)
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
 
 def _verdict(why_not: str) -> web.Response:

@@ -64,7 +64,7 @@ async def running(
             chosen.flags_folder,
             chosen.pod_info_folder,
             clock,
-            ledger.set_objective,
+            ledger.set_settings,
             counts,
         )
         draining = drain.Drain(
@@ -80,7 +80,7 @@ async def running(
         def gauges() -> metrics.Gauges:
             return metrics.Gauges(
                 in_flight=open_requests.count,
-                overdue=ledger.overdue(clock()),
+                now_s=clock(),
                 is_ready=not reporter.why_not_ready(),
                 is_draining=draining.is_draining,
                 is_engine_up=watched.is_ready,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from firsttoken_api.state import SidecarState
+from firsttoken_api.state import LoadState, SidecarState
 from firsttoken_sidecar import drain, flags, timing, watch
 
 
@@ -18,7 +18,10 @@ class Reporter:
         open_requests: drain.OpenRequests,
         ledger: timing.Ledger,
         clock: Callable[[], float],
+        zone: str = "",
+        load: Callable[[], LoadState | None] = lambda: None,
     ) -> None:
+        """`load`: what a request would find here, for admission and for peers that route."""
         self._pod_name = pod_name
         self._watch = watched
         self._follower = follower
@@ -26,6 +29,8 @@ class Reporter:
         self._open_requests = open_requests
         self._ledger = ledger
         self._clock = clock
+        self._zone = zone
+        self._load = load
 
     def why_not_ready(self) -> str:
         """Empty when ready: the engine serves, has its flags, and the pod is not on its way out."""
@@ -42,16 +47,21 @@ class Reporter:
 
     def state(self) -> SidecarState:
         now = self._clock()
-        window = self._ledger.window
+        ledger = self._ledger
         return SidecarState(
             pod=self._pod_name,
             ready=not self.why_not_ready(),
             draining=self._drain.is_draining,
             in_flight=self._open_requests.count,
-            overdue=self._ledger.overdue(now),
-            arrivals_total=self._ledger.arrivals_total,
+            overdue=ledger.overdue(now),
+            arrivals_total=ledger.arrivals_total,
+            rejected_by_class={each.objective.name: each.rejected_total for each in ledger.classes},
+            demand_tokens_total=ledger.demand.tokens_total,
+            zone=self._zone,
+            load=self._load(),
             flags=self._follower.report(),
-            ttft=window.snapshot(now) if window is not None else None,
+            ttft=ledger.window(now),
+            by_class=tuple(ledger.class_windows(now)),
             engine=self._watch.state,
         )
 

@@ -1,98 +1,23 @@
 """TTFT as clients see it, from arrival at the sidecar to the first content byte written. Pure.
 
-Every request that asks for tokens is opened at its arrival and closed once. It is *decided* when its
-first content is written, or when it ends without content after the objective had already passed (then
-at its age, a breach). One that ends earlier without content (the client left, an error) is undecided
-and counted apart. While a request waits longer than the objective it is *overdue*; readers add the
-overdue ones to the window, so that each breach counts once and none hides until it ends.
+Every request that asks for tokens is opened at its arrival and closed once. What is known of it then goes
+to its class (`class_ledger`), to the histograms, to the demand and to the calibration of prompt lengths. A
+request that a peer sent on is not opened here: the sidecar that its client talks to has it in its ledger.
 
 An answer that is not streamed shows its first token with its last, and that is what is measured.
 """
 
-from bisect import bisect_left
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from firsttoken_api import metrics
-from firsttoken_api.hot_settings import Objective
-from firsttoken_api.state import TtftWindow
+from firsttoken_api.hot_settings import HotSettings
+from firsttoken_api.state import ClassWindow, TtftWindow
+from firsttoken_sidecar import calibration, demand, labels, objectives, stages, windows
+from firsttoken_sidecar.class_ledger import ClassLedger, OpenRequest
+from firsttoken_sidecar.histograms import Family, edges_with
+from firsttoken_sidecar.inspection import Inspected
 
-# Renard series R10, 1 ms to 125 s: neighbours differ by 26 %, so an interpolated quantile by a few.
-_STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
-WINDOW_EDGES_S = tuple(
-    round(step * 10.0**power, 6) for power in range(-3, 3) for step in _STEPS if step * 10.0**power <= 125
-)
-WINDOW_LIMIT = 50_000
-"""Most decided requests that a window keeps; beyond it the oldest leave early."""
-
-
-def edges_with(edges_s: Iterable[float], slo_s: float | None) -> tuple[float, ...]:
-    """The edges in order, one of them exactly at the objective. Seconds."""
-    return tuple(sorted({*edges_s} if slo_s is None else {*edges_s, slo_s}))
-
-
-class Histogram:
-    """Counts since start. `counts[i]` had edges[i-1] < value <= edges[i]; the last is past all edges."""
-
-    def __init__(self, edges_s: tuple[float, ...]) -> None:
-        self.edges_s = edges_s
-        self.counts = [0] * (len(edges_s) + 1)
-        self.sum_s = 0.0
-
-    def observe(self, value_s: float) -> None:
-        self.counts[bisect_left(self.edges_s, value_s)] += 1
-        self.sum_s += value_s
-
-
-class Window:
-    """The decided TTFTs of the last `window_s` seconds. Keeps values, so a new objective recounts exactly."""
-
-    def __init__(self, objective: Objective) -> None:
-        self._samples: deque[tuple[float, float]] = deque()  # (decided at, TTFT), seconds
-        self._objective = objective
-        self._edges_s = edges_with(WINDOW_EDGES_S, objective.ttft_p95_s)
-        self._counts = [0] * (len(self._edges_s) + 1)
-
-    def set_objective(self, objective: Objective) -> None:
-        self._objective = objective
-        self._edges_s = edges_with(WINDOW_EDGES_S, objective.ttft_p95_s)
-        self._counts = [0] * (len(self._edges_s) + 1)
-        for _, ttft_s in self._samples:
-            self._counts[bisect_left(self._edges_s, ttft_s)] += 1
-
-    def observe(self, ttft_s: float, now: float) -> None:
-        if len(self._samples) == WINDOW_LIMIT:
-            self._forget_oldest()
-        self._samples.append((now, ttft_s))
-        self._counts[bisect_left(self._edges_s, ttft_s)] += 1
-
-    def snapshot(self, now: float) -> TtftWindow:
-        self._expire(now)
-        return TtftWindow(
-            window_s=self._objective.window_s,
-            slo_s=self._objective.ttft_p95_s,
-            edges_s=self._edges_s,
-            counts=tuple(self._counts),
-        )
-
-    def _expire(self, now: float) -> None:
-        while self._samples and self._samples[0][0] <= now - self._objective.window_s:
-            self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        _, ttft_s = self._samples.popleft()
-        self._counts[bisect_left(self._edges_s, ttft_s)] -= 1
-
-
-@dataclass(slots=True, eq=False)
-class OpenRequest:
-    """One request that asks for tokens and has not ended."""
-
-    arrival_s: float
-    streamed: bool = False
-    """Known from the answer's headers; False before."""
-    is_decided: bool = False
+__all__ = ["Ledger", "OpenRequest"]
 
 
 class Ledger:
@@ -100,70 +25,136 @@ class Ledger:
 
     def __init__(self) -> None:
         self.arrivals_total = 0
-        self.undecided_total = 0
-        self.breaches_total = 0
-        self.objective: Objective | None = None
-        self.window: Window | None = None
-        self.histograms = _histograms(None)
-        """By `streamed`. Starts anew when the objective moves its edge: to a reader, a counter reset."""
-        self._waiting: dict[OpenRequest, None] = {}  # without a first token, in order of arrival
+        self.objectives = objectives.NONE_YET
+        self.demand = demand.Demand()
+        self.calibration = calibration.Calibration()
+        self.ttft = Family(metrics.SIDECAR_TTFT.buckets)
+        """By class, tenant, `true` or `false` for streamed."""
+        self.stages = Family(metrics.SIDECAR_TTFT_STAGE.buckets)
+        """By stage, class."""
+        self.tpot = Family(metrics.SIDECAR_TPOT.buckets)
+        self.itl = Family(metrics.SIDECAR_ITL.buckets)
+        """By class, tenant, as the one before."""
+        self._settings: HotSettings | None = None
+        self._by_class = {"": ClassLedger(self.objectives.default)}
+        self._values: windows.Values | None = None
+        self._tenants = labels.Bounded()
 
-    def set_objective(self, objective: Objective) -> None:
-        """Takes effect at once; the window is recounted under the new edges."""
-        if objective == self.objective:
+    @property
+    def classes(self) -> list[ClassLedger]:
+        """Of the declared classes, in their order."""
+        return list(self._by_class.values())
+
+    def set_settings(self, settings: HotSettings) -> None:
+        """Takes effect at once; the window of values is recounted, histograms start anew if an edge moves."""
+        if settings is self._settings:
             return
-        moved = self.objective is None or objective.ttft_p95_s != self.objective.ttft_p95_s
-        self.objective = objective
-        if self.window is None:
-            self.window = Window(objective)
+        self._settings = settings
+        chosen = objectives.of(settings)
+        if chosen == self.objectives:
+            return
+        before, self.objectives = self._by_class, chosen
+        self._by_class = {}
+        for name, objective in chosen.by_class.items():
+            self._by_class[name] = before.get(name) or ClassLedger(objective)
+            self._by_class[name].set_objective(objective)
+        slo_s = settings.objective.ttft_p95_s
+        if self._values is None:
+            self._values = windows.Values(slo_s, chosen.window_s)
         else:
-            self.window.set_objective(objective)
-        if moved:
-            self.histograms = _histograms(objective.ttft_p95_s)
+            self._values.set_objective(slo_s, chosen.window_s)
+        self.ttft.set_edges(edges_with(metrics.SIDECAR_TTFT.buckets, *chosen.limits_s))
+        for family, row in ((self.tpot, metrics.SIDECAR_TPOT), (self.itl, metrics.SIDECAR_ITL)):
+            family.set_edges(edges_with(row.buckets, chosen.tpot_s))
 
-    def open(self, now: float) -> OpenRequest:
-        request = OpenRequest(arrival_s=now)
+    def open(
+        self,
+        arrival_s: float,
+        request_class: str = "",
+        tenant: str = "",
+        *,
+        client: str = "",
+        inspected: Inspected | None = None,
+        trace_id: str = "",
+    ) -> OpenRequest:
+        """A request arrived. A class that is not declared counts as the default one: the engine refuses it.
+
+        `client`: whom a repeated request is recognized by. `trace_id`: of its trace, if that is recorded.
+        """
+        request = OpenRequest(arrival_s, self._class(request_class), self._tenants.of(tenant), trace_id)
+        if inspected is not None:
+            request.model = inspected.model
+            request.prompt_bytes = inspected.prompt_bytes
+            request.prompt_tokens = inspected.estimated_prompt_tokens
+            if inspected.body_hash:
+                request.demand_key = (client, inspected.body_hash)
         self.arrivals_total += 1
-        self._waiting[request] = None
+        request.of_class.open(request)
         return request
 
-    def first_content(self, request: OpenRequest, now: float) -> None:
-        """The first content byte was written at `now`."""
-        if not request.is_decided:
-            self._decide(request, now)
+    def refused(self, request: OpenRequest, now: float, uncached_tokens: int | None = None) -> None:
+        """It could not be served within its objective and was told when to come back (429).
+
+        `uncached_tokens`: of its prompt, where that is known better than by the estimate.
+        """
+        if request.is_measured:
+            return
+        tokens = request.prompt_tokens if uncached_tokens is None else uncached_tokens
+        is_first = self.demand.refused(request.demand_key, tokens, now)
+        request.of_class.refused(request, now, is_first=is_first)
+
+    def first_content(
+        self, request: OpenRequest, now: float, write_s: float = 0.0, stamps: stages.Stamps | None = None
+    ) -> None:
+        """The first content was written at `now`, which took `write_s`. A second call changes nothing."""
+        if request.is_measured:
+            return
+        self._measure(request, now)
+        sent_s = request.arrival_s if request.sent_s is None else request.sent_s
+        parts = stages.split(now - request.arrival_s, sent_s - request.arrival_s, write_s, stamps)
+        for stage, seconds in parts.items():
+            self.stages.observe((stage, request.request_class), seconds)
+        tokens = request.prompt_tokens
+        if stamps is not None:
+            tokens = stamps.uncached_tokens
+            self.calibration.learn(request.model, request.prompt_bytes, stamps.prompt_tokens)
+        self.demand.served(request.demand_key, tokens, now)
 
     def close(self, request: OpenRequest, now: float) -> None:
         """The request ended, with or without an answer. Closing twice is harmless."""
-        if request.is_decided or request not in self._waiting:
+        if request.is_measured:
             return
-        if self.objective is not None and now - request.arrival_s > self.objective.ttft_p95_s:
-            self._decide(request, now)
-            return
-        del self._waiting[request]
-        self.undecided_total += 1
+        if request.sent_s is not None and not request.has_failed:
+            self.demand.served(request.demand_key, request.prompt_tokens, now)
+        if not request.of_class.left(request, now):
+            self._observe(request, now)
 
     def overdue(self, now: float) -> int:
-        """Requests that have waited longer than the objective without a first token."""
-        if self.objective is None:
-            return 0
-        count = 0
-        for request in self._waiting:
-            if now - request.arrival_s <= self.objective.ttft_p95_s:
-                break
-            count += 1
-        return count
+        """Requests that have waited longer than the limit of their class without a first token."""
+        return sum(each.overdue(now) for each in self._by_class.values())
 
-    def _decide(self, request: OpenRequest, now: float) -> None:
+    def window(self, now: float) -> TtftWindow | None:
+        """Of the default class, which is held to the service's objective."""
+        return self._values.snapshot(now) if self._values is not None else None
+
+    def class_windows(self, now: float) -> Iterator[ClassWindow]:
+        for each in self._by_class.values():
+            found = each.window(self.objectives.window_s, now)
+            if found is not None:
+                yield found
+
+    def _class(self, name: str) -> ClassLedger:
+        return self._by_class.get(name) or self._by_class[self.objectives.default_name]
+
+    def _measure(self, request: OpenRequest, now: float) -> None:
+        request.of_class.measured(request, now)
+        self._observe(request, now)
+
+    def _observe(self, request: OpenRequest, now: float) -> None:
         ttft_s = now - request.arrival_s
-        request.is_decided = True
-        self._waiting.pop(request, None)
-        self.histograms[request.streamed].observe(ttft_s)
-        if self.window is not None:
-            self.window.observe(ttft_s, now)
-        if self.objective is not None and ttft_s > self.objective.ttft_p95_s:
-            self.breaches_total += 1
-
-
-def _histograms(slo_s: float | None) -> dict[bool, Histogram]:
-    edges_s = edges_with(metrics.SIDECAR_TTFT.buckets, slo_s)
-    return {streamed: Histogram(edges_s) for streamed in (True, False)}
+        name = request.request_class
+        self.ttft.observe(
+            (name, request.tenant, str(request.streamed).lower()), ttft_s, trace_id=request.trace_id
+        )
+        if self._values is not None and name == self.objectives.default_name:
+            self._values.observe(ttft_s, now)
