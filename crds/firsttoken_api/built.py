@@ -48,7 +48,6 @@ NOT_BUILT_FIELDS: tuple[NotBuilt, ...] = (
     NotBuilt("model.draft", "draft models are not part of this version; remove it"),
     NotBuilt("model.credentialsRef", "pvc:// sources need no credentials; remove it"),
     NotBuilt("model.cache", "pvc:// sources are read in place; remove it"),
-    NotBuilt("runtime.engine", "only the engine firsttoken is part of this version", values=("vllm",)),
     NotBuilt("autopilot", "only Disabled is part of this version", values=("Enabled",)),
     NotBuilt("resources.gpus", "at most one GPU for each replica in this version", above=1),
     NotBuilt("routes[].flags", "a route has only class and maxTokens in this version; remove it"),
@@ -57,12 +56,6 @@ NOT_BUILT_FIELDS: tuple[NotBuilt, ...] = (
     NotBuilt("scaling.advisory", "the scaler of the mode SLO is not part of this version", values=("true",)),
     NotBuilt("gate", "the regression gate is not part of this version; remove it"),
     NotBuilt("rollout.soak", "soaking is not part of this version; remove it"),
-    NotBuilt(
-        "routing.strategy",
-        "only None is part of this version",
-        values=("PrefixAware", "LeastBacklog"),
-    ),
-    NotBuilt("routing.auth", "API keys are not part of this version; remove it"),
 )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from firsttoken_api import cel, names
+from firsttoken_api import cel, names, vllm
 from firsttoken_api.base import SpecModel
 from firsttoken_api.gate import GateSpec
 from firsttoken_api.model_spec import ModelSpec
@@ -61,7 +61,9 @@ class InferenceServiceSpec(SpecModel):
     """What is to be served, and how."""
 
     model_config = ConfigDict(
-        json_schema_extra=cel.rules(CPU_HAS_NO_GPUS, CUDA_HAS_GPUS, ROUTE_CLASSES_EXIST)
+        json_schema_extra=cel.rules(
+            CPU_HAS_NO_GPUS, CUDA_HAS_GPUS, ROUTE_CLASSES_EXIST, *(each.rule for each in vllm.RULES)
+        )
     )
 
     suspend: bool = False
@@ -102,6 +104,11 @@ class InferenceServiceSpec(SpecModel):
         ROUTE_CLASSES_EXIST.check(
             all(route.request_class in (None, *known) for route in self.routes), class_list(known)
         )
+        return self
+
+    @model_validator(mode="after")
+    def _vllm_has_it(self) -> Self:
+        vllm.check(self)
         return self
 
     @property

@@ -23,6 +23,7 @@ class ConditionType(StrEnum):
     NAME_CONFLICT = "NameConflict"
     UPDATE_AVAILABLE = "UpdateAvailable"
     IMAGE_PINNED = "ImagePinned"
+    AUTH_CONFIG_INVALID = "AuthConfigInvalid"
 
 
 CONDITIONS: dict[ConditionType, str] = {
@@ -39,6 +40,7 @@ CONDITIONS: dict[ConditionType, str] = {
     ConditionType.NAME_CONFLICT: "An object that is not ours has a name that we need.",
     ConditionType.UPDATE_AVAILABLE: "This operator would render the pods differently than they run.",
     ConditionType.IMAGE_PINNED: "The engine image is named by digest.",
+    ConditionType.AUTH_CONFIG_INVALID: "The newest API keys cannot be used. Absent where none are asked for.",
 }
 
 
@@ -89,6 +91,7 @@ class Reason(StrEnum):
     FORCED = "Forced"
     NEEDS_FLAG = "NeedsFlag"
     FORCED_OFF_BY_FLEET = "ForcedOffByFleet"
+    NOT_IN_ENGINE = "NotInEngine"
     APPLIED = "Applied"
     APPLYING = "Applying"
     REJECTED_BY_ENGINE = "RejectedByEngine"
@@ -112,6 +115,10 @@ class Reason(StrEnum):
     NEW_RENDERING = "NewRendering"
     PINNED = "Pinned"
     IMAGE_NOT_PINNED = "ImageNotPinned"
+
+    # API keys
+    KEYS_IN_FORCE = "KeysInForce"
+    KEYS_MALFORMED = "KeysMalformed"
 
 
 @dataclass(frozen=True)
@@ -221,6 +228,10 @@ REASONS: dict[Reason, Explanation] = {
         "The operator was installed with this flag in forceFlagsOff, which wins over every spec.",
         "Ask whoever runs the operator.",
     ),
+    Reason.NOT_IN_ENGINE: Explanation(
+        "The engine of spec.runtime.engine has no way to have it otherwise.",
+        "Use the engine firsttoken for flags that vLLM does not have.",
+    ),
     Reason.APPLIED: Explanation("Every ready replica runs the newest flags."),
     Reason.APPLYING: Explanation("The newest flags are on their way to the replicas."),
     Reason.REJECTED_BY_ENGINE: Explanation(
@@ -263,5 +274,11 @@ REASONS: dict[Reason, Explanation] = {
     Reason.IMAGE_NOT_PINNED: Explanation(
         "The image is named by a tag, so replicas may run different content.",
         "Name it by digest (name@sha256:…).",
+    ),
+    Reason.KEYS_IN_FORCE: Explanation("The replicas have the newest API keys."),
+    Reason.KEYS_MALFORMED: Explanation(
+        "A replica cannot use the Secret of spec.routing.auth. The last keys that it could read stay in "
+        "force; a replica that never could is not ready.",
+        "Correct the entry of keys.yaml that the message names.",
     ),
 }

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 LARGEST_BYTES = 2048
 RUNTIME_BYTES = 600 * 2**20
 """What an engine needs beside weights and KV cache."""
+VLLM_RUNTIME_BYTES = 2048 * 2**20
+"""The same of vLLM: two processes with torch, its compiled graphs, and the buffers of its largest step."""
 
 
 class ModelFormat(StrEnum):
@@ -49,9 +51,9 @@ class ResolvedModel(_Message):
         """Bytes that one token holds in the KV cache."""
         return 2 * self.layers * self.kv_heads * self.head_dim * element_bytes
 
-    def least_memory_bytes(self, max_model_len: int) -> int:
+    def least_memory_bytes(self, max_model_len: int, runtime_bytes: int = RUNTIME_BYTES) -> int:
         """Lower bound of an engine's memory: weights and one longest sequence in 16 bit, and the runtime."""
-        return self.weight_bytes_16bit + self.kv_bytes_per_token() * max_model_len + RUNTIME_BYTES
+        return self.weight_bytes_16bit + self.kv_bytes_per_token() * max_model_len + runtime_bytes
 
 
 class ResolveFailure(_Message):

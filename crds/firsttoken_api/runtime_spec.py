@@ -5,10 +5,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from firsttoken_api import auto, cel, fraction
+from firsttoken_api import auto, cel, fraction, vllm
 from firsttoken_api.base import SpecModel
 
-# Options of `firsttoken serve` that the operator renders itself; each has its own field.
+# Options of `firsttoken serve` and of vLLM that the operator renders itself; each has its own field.
 RENDERED_ARGUMENTS = (
     "--host",
     "--port",
@@ -31,6 +31,7 @@ RENDERED_ARGUMENTS = (
     "--flags-file",
     "--enable",
     "--disable",
+    *vllm.RENDERED_ARGUMENTS,
 )
 RESERVED_ENVIRONMENT = "FIRSTTOKEN_"
 
@@ -102,7 +103,7 @@ class RuntimeSpec(SpecModel):
     engine: Engine = Engine.FIRSTTOKEN
     """The inference engine."""
     image: Annotated[str, Field(max_length=512, pattern=r"^[^\s]*$")] = ""
-    """Engine image. Empty: the image the operator was installed with."""
+    """Engine image. Empty: the image the operator was installed with, which has no vLLM."""
     device: Device = Device.AUTO
     """Where the model runs. `cpu` asks for no GPU; `auto` uses one where `spec.resources.gpus` grants it."""
     dtype: DType = DType.AUTO

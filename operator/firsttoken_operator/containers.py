@@ -5,9 +5,9 @@ The volumes that they mount are made in `pods`.
 
 import math
 
-from firsttoken_api import inference_service, names, quantity
+from firsttoken_api import inference_service, names, quantity, resolved
 from firsttoken_api.runtime_spec import PrefillPriority
-from firsttoken_operator import flags, kv_cache, objects, settings
+from firsttoken_operator import flags, kv_cache, objects, routing, settings, vllm
 
 ENGINE_PATIENCE_S = 120
 """How long the engine's server may take to bind its port; loading afterwards is judged by progress."""
@@ -23,6 +23,8 @@ RUN_VOLUME = f"{names.RESERVED_VOLUME_PREFIX}run"
 MODELS_VOLUME = f"{names.RESERVED_VOLUME_PREFIX}models"
 TMP_VOLUME = f"{names.RESERVED_VOLUME_PREFIX}tmp"
 SIDECAR_TMP_VOLUME = f"{names.RESERVED_VOLUME_PREFIX}sidecar-tmp"
+
+TRACING_VARIABLES = frozenset({"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"})
 
 SECURITY: objects.Object = {
     "allowPrivilegeEscalation": False,
@@ -50,11 +52,21 @@ def _probe(path: str, period_s: int, failures: int, timeout_s: int = 3) -> objec
     }
 
 
+def _tracing(service: inference_service.InferenceService) -> list[objects.Object]:
+    """The engine's collector is the sidecar's too: it makes the trace of a request that comes with none."""
+    return [
+        {"name": each.name, "value": each.value}
+        for each in service.spec.runtime.env
+        if each.name in TRACING_VARIABLES
+    ]
+
+
 def sidecar(
     service: inference_service.InferenceService,
     images: settings.Images,
     drain_s: float,
     deregister_s: float,
+    forced_off: frozenset[str] = frozenset(),
 ) -> objects.Object:
     return {
         "name": names.SIDECAR_CONTAINER,
@@ -69,6 +81,9 @@ def sidecar(
             {"name": "FIRSTTOKEN_LOG_LEVEL", "value": "info"},
             {"name": "FIRSTTOKEN_LOG_FORMAT", "value": "json"},
             {"name": "HOME", "value": "/tmp"},
+            *routing.env(service),
+            *_tracing(service),
+            *(vllm.sidecar_environment(service, forced_off) if vllm.is_engine(service) else ()),
         ],
         "ports": [
             {"name": names.HTTP_PORT_NAME, "containerPort": names.HTTP_PORT, "protocol": "TCP"},
@@ -86,6 +101,7 @@ def sidecar(
             {"name": INFO_VOLUME, "mountPath": names.POD_INFO_FOLDER, "readOnly": True},
             {"name": RUN_VOLUME, "mountPath": names.RUN_FOLDER},
             {"name": SIDECAR_TMP_VOLUME, "mountPath": "/tmp"},
+            *routing.mounts(service),
         ],
     }
 
@@ -121,41 +137,82 @@ def _not_by_default(service: inference_service.InferenceService) -> list[str]:
     return options
 
 
-def engine(service: inference_service.InferenceService, images: settings.Images) -> objects.Object:
+def engine(
+    service: inference_service.InferenceService,
+    images: settings.Images,
+    model: resolved.ResolvedModel,
+    forced_off: frozenset[str] = frozenset(),
+) -> objects.Object:
+    if vllm.is_engine(service):
+        return _container(
+            service,
+            images,
+            start={
+                "command": vllm.COMMAND,
+                "args": vllm.arguments(service, model_path(service), model, forced_off),
+            },
+            environment=vllm.environment(service, engine_threads(service.spec.resources.cpu)),
+            pre_stop=vllm.PRE_STOP,
+        )
+    return _container(
+        service,
+        images,
+        start={"args": _serve(service)},
+        environment={"HOME": "/tmp"},
+        pre_stop=["python", "-m", "firsttoken_runtime.drain"],
+    )
+
+
+def _serve(service: inference_service.InferenceService) -> list[str]:
+    """Arguments of `firsttoken`."""
+    spec = service.spec
+    runtime = spec.runtime
+    return [
+        "serve",
+        model_path(service),
+        "--host=127.0.0.1",
+        f"--port={names.ENGINE_HTTP_PORT}",
+        f"--ops-port={names.ENGINE_OPS_PORT}",
+        f"--served-name={service.served_name}",
+        f"--device={runtime.device.value}",
+        f"--dtype={runtime.dtype.value}",
+        f"--max-model-len={runtime.max_model_len}",
+        f"--memory-fraction={runtime.memory_fraction}",
+        f"--max-num-seqs={runtime.max_num_seqs}",
+        f"--max-num-batched-tokens={runtime.max_num_batched_tokens}",
+        f"--max-prefill-batch={runtime.max_prefill_batch}",
+        f"--threads={engine_threads(spec.resources.cpu)}",
+        *_not_by_default(service),
+        f"--flags-file={names.FLAGS_FOLDER}/{names.FLAGS_KEY}",
+        "--log-format=json",
+        *runtime.extra_args,
+    ]
+
+
+def _container(
+    service: inference_service.InferenceService,
+    images: settings.Images,
+    *,
+    start: objects.Object,
+    environment: dict[str, str],
+    pre_stop: list[str],
+) -> objects.Object:
+    """An engine's container, whichever it is: the user's own variables win over `environment`."""
     spec = service.spec
     runtime = spec.runtime
     return {
         "name": names.ENGINE_CONTAINER,
         "image": runtime_image(service, images),
         "imagePullPolicy": images.pull_policy,
-        "args": [
-            "serve",
-            model_path(service),
-            "--host=127.0.0.1",
-            f"--port={names.ENGINE_HTTP_PORT}",
-            f"--ops-port={names.ENGINE_OPS_PORT}",
-            f"--served-name={service.served_name}",
-            f"--device={runtime.device.value}",
-            f"--dtype={runtime.dtype.value}",
-            f"--max-model-len={runtime.max_model_len}",
-            f"--memory-fraction={runtime.memory_fraction}",
-            f"--max-num-seqs={runtime.max_num_seqs}",
-            f"--max-num-batched-tokens={runtime.max_num_batched_tokens}",
-            f"--max-prefill-batch={runtime.max_prefill_batch}",
-            f"--threads={engine_threads(spec.resources.cpu)}",
-            *_not_by_default(service),
-            f"--flags-file={names.FLAGS_FOLDER}/{names.FLAGS_KEY}",
-            "--log-format=json",
-            *runtime.extra_args,
-        ],
+        **start,
         # Keyed by name: a create lets a variable that is named twice through, every later apply is refused.
         "env": [
             {"name": name, "value": value}
-            for name, value in ({"HOME": "/tmp"} | {each.name: each.value for each in runtime.env}).items()
+            for name, value in (environment | {each.name: each.value for each in runtime.env}).items()
         ],
         "startupProbe": _probe("/engine/startupz", 2, ENGINE_PATIENCE_S // 2),
         "livenessProbe": _probe("/engine/livez", 5, LIVENESS_FAILURES, LIVENESS_TIMEOUT_S),
-        "lifecycle": {"preStop": {"exec": {"command": ["python", "-m", "firsttoken_runtime.drain"]}}},
+        "lifecycle": {"preStop": {"exec": {"command": pre_stop}}},
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
         "resources": _resources(service),

@@ -7,9 +7,10 @@ the flags document that sidecars hand to their engines. The spec itself is never
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from firsttoken_api import duration, flags, hot_settings, inference_service, slo
+from firsttoken_api import duration, flags, hot_settings, inference_service, slo, vllm
 from firsttoken_api.optimizations import Optimization
 from firsttoken_api.reasons import Reason
+from firsttoken_api.runtime_spec import Engine
 
 DEFAULT = "Default"
 """What `requested` says of a flag that the spec does not list."""
@@ -27,10 +28,16 @@ class Decision:
     params: tuple[tuple[str, str], ...] = ()
 
 
-def decide(optimizations: Iterable[Optimization], forced_off: frozenset[str]) -> tuple[Decision, ...]:
+def decide(
+    optimizations: Iterable[Optimization],
+    forced_off: frozenset[str],
+    engine: Engine = Engine.FIRSTTOKEN,
+) -> tuple[Decision, ...]:
     """A decision for every built flag, in the order of `flags.FLAGS`."""
     asked = {each.name: each for each in optimizations}
     first = tuple(_asked(flag, asked.get(flag.name), forced_off) for flag in flags.FLAGS if flag.built)
+    if engine is Engine.VLLM:
+        first = tuple(_of_vllm(each) for each in first)
     return _with_needs(first)
 
 
@@ -64,6 +71,17 @@ def _asked(flag: flags.Flag, optimization: Optimization | None, forced_off: froz
     )
 
 
+def _of_vllm(decision: Decision) -> Decision:
+    """What vLLM has no counterpart of is off, what it cannot be without is on, whoever asks."""
+    if decision.name in vllm.ALWAYS_ON and not decision.enabled:
+        message = "vLLM cannot be started without it"
+        return replace(decision, enabled=True, reason=Reason.NOT_IN_ENGINE, message=message)
+    if decision.name not in vllm.HAS and decision.reason is not Reason.USER_DISABLED:
+        message = f"vLLM has no counterpart of {decision.name}"
+        return replace(decision, enabled=False, reason=Reason.NOT_IN_ENGINE, message=message)
+    return decision
+
+
 def _with_needs(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
     """A flag whose need is off is off; repeated, since a need may fall this way as well."""
     current = {decision.name: decision for decision in decisions}
@@ -93,18 +111,21 @@ def _with_needs(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
     return tuple(current[decision.name] for decision in decisions)
 
 
-def cold_parameters(optimizations: Iterable[Optimization]) -> dict[str, dict[str, str]]:
+def cold_parameters(
+    optimizations: Iterable[Optimization], engine: Engine = Engine.FIRSTTOKEN
+) -> dict[str, dict[str, str]]:
     """Cold parameters that are not at their defaults, by flag and name: part of the revision, whatever the
-    flag's mode, so that a hot switch stays one."""
-    found = {each.name: _cold(flags.BY_NAME[each.name], each.params) for each in optimizations}
+    flag's mode, so that a hot switch stays one. With vLLM every parameter is cold."""
+    is_every = engine is Engine.VLLM
+    found = {each.name: _cold(flags.BY_NAME[each.name], each.params, is_every) for each in optimizations}
     return {name: found[name] for name in sorted(found) if found[name]}
 
 
-def _cold(flag: flags.Flag, given: Mapping[str, str]) -> dict[str, str]:
+def _cold(flag: flags.Flag, given: Mapping[str, str], is_every: bool) -> dict[str, str]:
     asked = {
         parameter: parameter.canonical(given[parameter.name])
         for parameter in flag.parameters
-        if parameter.cold and parameter.name in given
+        if (parameter.cold or is_every) and parameter.name in given
     }
     return {parameter.name: value for parameter, value in asked.items() if value != parameter.default}
 
@@ -117,10 +138,13 @@ engine that started before this operator must not refuse a whole document for a 
 def document(
     decisions: Iterable[Decision], spec: inference_service.InferenceServiceSpec, generation: int
 ) -> hot_settings.HotSettings:
-    """The sealed document for the flags ConfigMap."""
+    """The sealed document for the flags ConfigMap. vLLM switches nothing while it runs: what its pods were
+    started with is part of their revision, and each revision has the same document."""
     return hot_settings.HotSettings(
         generation=generation,
-        flags=tuple(
+        flags=()
+        if spec.runtime.engine is Engine.VLLM
+        else tuple(
             hot_settings.EffectiveFlag(name=each.name, enabled=each.enabled, params=dict(each.params))
             for each in decisions
             if each.name in KNOWN_TO_EVERY_ENGINE or each.reason is not Reason.DEFAULT

@@ -94,12 +94,12 @@ def make(observed: Observed, images: settings.Images, forced_off: frozenset[str]
     rendering: revisions.Rendering | None = None
     if not not_built:
         found = resolution.resolve(observed, now)
-        rendering = revisions.render(service, found, images) if found.model else None
+        rendering = revisions.render(service, found, images, forced_off) if found.model else None
     choice = revisions.choose(observed, rendering)
     choice, overdue = _judged(observed, choice, now)
 
     wanted = scaling.wanted(service.spec)
-    decisions = flags.decide(service.spec.optimizations, forced_off)
+    decisions = flags.decide(service.spec.optimizations, forced_off, service.spec.runtime.engine)
     document = flags.document(decisions, service.spec, 1)
     generation = _generation(observed, document.hash)
     document = flags.document(decisions, service.spec, generation)

@@ -5,18 +5,26 @@ It is rendered once per revision and then kept (see `revisions`); its containers
 
 import math
 
-from firsttoken_api import duration, inference_service, names
+from firsttoken_api import duration, inference_service, names, resolved
 from firsttoken_api.base import SpecModel
-from firsttoken_operator import containers, kv_cache, objects, settings
+from firsttoken_operator import containers, kv_cache, objects, routing, settings
 
 USER_ID = 10_001
 GRACE_MARGIN_S = 15
 
 
 def template(
-    service: inference_service.InferenceService, images: settings.Images, revision: str
+    service: inference_service.InferenceService,
+    images: settings.Images,
+    revision: str,
+    model: resolved.ResolvedModel,
+    forced_off: frozenset[str] = frozenset(),
 ) -> objects.Object:
-    """The model pod: native sidecar and engine, restricted Pod Security, no service-account token."""
+    """The model pod: native sidecar and engine, restricted Pod Security, no service-account token.
+
+    forced_off: flags that the fleet has switched off. Only an engine that gets them as start arguments is
+    rendered with it.
+    """
     spec = service.spec
     extra = spec.pod_template
     drain_s = duration.to_seconds(spec.drain.timeout)
@@ -27,8 +35,8 @@ def template(
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": security(extra.fs_group, extra.supplemental_groups),
-        "initContainers": [containers.sidecar(service, images, drain_s, deregister_s)],
-        "containers": [containers.engine(service, images)],
+        "initContainers": [containers.sidecar(service, images, drain_s, deregister_s, forced_off)],
+        "containers": [containers.engine(service, images, model, forced_off)],
         "volumes": [
             {
                 "name": containers.FLAGS_VOLUME,
@@ -41,7 +49,8 @@ def template(
                         {
                             "path": names.POD_ANNOTATIONS_FILE,
                             "fieldRef": {"fieldPath": "metadata.annotations"},
-                        }
+                        },
+                        *routing.pod_info(service),
                     ]
                 },
             },
@@ -50,6 +59,7 @@ def template(
             {"name": containers.SIDECAR_TMP_VOLUME, "emptyDir": {}},
             models_volume(service),
             *kv_cache.volumes(service),
+            *routing.volumes(service),
             *(objects.wire(volume) | _empty_kinds(volume) for volume in extra.volumes),
         ],
     }

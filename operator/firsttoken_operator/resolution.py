@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from firsttoken_api import inference_service, names, quantity, resolved
 from firsttoken_api.auto import AUTO
 from firsttoken_api.reasons import Reason
-from firsttoken_operator import objects
+from firsttoken_operator import objects, vllm
 from firsttoken_operator.observed import Observed, Resolver
 
 RETRY_S = 300.0
@@ -40,13 +40,17 @@ def refresh_token(service: inference_service.InferenceService) -> str:
 
 def source_hash(service: inference_service.InferenceService) -> str:
     """Identifies what the resolver is asked for."""
+    return objects.digest(_asked(service))
+
+
+def _asked(service: inference_service.InferenceService) -> list[str]:
     model = service.spec.model
-    return objects.digest([model.source, model.revision])
+    # Our engine and vLLM read different sets of models: the answer for one says nothing about the other.
+    return [model.source, model.revision, *(["vllm"] if vllm.is_engine(service) else [])]
 
 
 def job_name(service: inference_service.InferenceService) -> str:
-    model = service.spec.model
-    asked = objects.digest([model.source, model.revision, refresh_token(service)])
+    asked = objects.digest([*_asked(service), refresh_token(service)])
     return names.resolver_job(service.metadata.name, asked)
 
 
@@ -115,7 +119,8 @@ def _checked(
     if service.spec.gpus == 0:
         asked = service.spec.runtime.max_model_len
         context = min(model.trained_length, LEAST_CONTEXT_TOKENS) if asked == AUTO else int(asked)
-        least = model.least_memory_bytes(context)
+        runtime_bytes = resolved.VLLM_RUNTIME_BYTES if vllm.is_engine(service) else resolved.RUNTIME_BYTES
+        least = model.least_memory_bytes(context, runtime_bytes)
         if least > quantity.to_bytes(service.spec.resources.memory):
             message = (
                 f"spec.resources.memory is {service.spec.resources.memory}; the model needs at least "

@@ -4,7 +4,7 @@ What it answers is judged in `resolution`.
 """
 
 from firsttoken_api import inference_service, names
-from firsttoken_operator import containers, objects, pods, settings
+from firsttoken_operator import containers, objects, pods, settings, vllm
 
 DEADLINE_S = 3_600
 
@@ -15,6 +15,8 @@ def render(service: inference_service.InferenceService, name: str, images: setti
     arguments = ["resolve", containers.model_path(service)]
     if model.revision:
         arguments.append(f"--sha256={model.revision.removeprefix('sha256:')}")
+    if vllm.is_engine(service):
+        arguments.append("--any-architecture")
     arguments.append("--termination-log=/dev/termination-log")
     pod: objects.Object = {
         "restartPolicy": "Never",
@@ -26,7 +28,10 @@ def render(service: inference_service.InferenceService, name: str, images: setti
         "containers": [
             {
                 "name": names.ROLE_RESOLVER,
-                "image": containers.runtime_image(service, images),
+                # vLLM's image has no resolver.
+                "image": images.runtime
+                if vllm.is_engine(service)
+                else containers.runtime_image(service, images),
                 "imagePullPolicy": images.pull_policy,
                 "args": arguments,
                 "env": [{"name": "HOME", "value": "/tmp"}],

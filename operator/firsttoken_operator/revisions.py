@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from firsttoken_api import duration, inference_service, resolved
-from firsttoken_operator import containers, flags, objects, pods, resolution, settings
+from firsttoken_api.routing import RoutingSpec, RoutingStrategy
+from firsttoken_operator import containers, flags, objects, pods, resolution, routing, settings, vllm
 from firsttoken_operator.observed import Observed, Revision
 
 Object = dict[str, Any]
@@ -31,6 +32,8 @@ class Rendering:
     image: str
     model: resolved.ResolvedModel
     template: Object
+    earlier_intent_hash: str = ""
+    """Of the same intent in versions without routing; empty where they had no such intent."""
 
     def data(self) -> Object:
         """What the ControllerRevision keeps."""
@@ -47,26 +50,37 @@ class Rendering:
         }
 
 
-def intent(service: inference_service.InferenceService, model: resolved.ResolvedModel) -> Object:
+def intent(
+    service: inference_service.InferenceService,
+    model: resolved.ResolvedModel,
+    forced_off: frozenset[str] = frozenset(),
+) -> Object:
     """The cold part of the spec. Fields at their defaults are left out: one that a later version adds must
-    not change the hash of a service that does not use it."""
+    not change the hash of a service that does not use it. With vLLM flags are cold too."""
     cold = service.spec.model_dump(
         mode="json",
         by_alias=True,
         exclude_defaults=True,
-        include={"model", "runtime", "resources", "cache_pins", "drain", "pod_template"},
+        include={"model", "runtime", "resources", "cache_pins", "routing", "drain", "pod_template"},
     )
-    parameters = flags.cold_parameters(service.spec.optimizations)
-    return cold | ({"parameters": parameters} if parameters else {}) | {"digest": model.digest}
+    parameters = flags.cold_parameters(service.spec.optimizations, service.spec.runtime.engine)
+    cold |= {"parameters": parameters} if parameters else {}
+    cold |= {"flags": vllm.switches(service, forced_off)} if vllm.is_engine(service) else {}
+    return cold | {"digest": model.digest}
 
 
 def render(
-    service: inference_service.InferenceService, found: resolution.Resolution, images: settings.Images
+    service: inference_service.InferenceService,
+    found: resolution.Resolution,
+    images: settings.Images,
+    forced_off: frozenset[str] = frozenset(),
 ) -> Rendering:
     """The wanted revision. `found` must hold a model."""
     assert found.model is not None
-    asked = intent(service, found.model)
-    neutral = pods.template(service, images, "")
+    asked = intent(service, found.model, forced_off)
+    without_routing = {key: value for key, value in asked.items() if key != "routing"}
+    is_older_intent = service.spec.routing == RoutingSpec(strategy=RoutingStrategy.NONE)
+    neutral = pods.template(service, images, "", found.model, forced_off)
     token = resolution.refresh_token(service)
     name = objects.digest([asked, neutral, token])
     return Rendering(
@@ -78,7 +92,8 @@ def render(
         source_hash=found.source_hash,
         image=containers.runtime_image(service, images),
         model=found.model,
-        template=pods.template(service, images, name),
+        template=pods.template(service, images, name, found.model, forced_off),
+        earlier_intent_hash=objects.digest(without_routing, 16) if is_older_intent else "",
     )
 
 
@@ -129,7 +144,7 @@ def _match(observed: Observed, rendering: Rendering, stable: str) -> Revision | 
         return place, -revision.number
 
     for revision in sorted(observed.revisions, key=rank):
-        if revision.intent_hash != rendering.intent_hash:
+        if not _is_of_intent(revision, rendering):
             continue
         if rendering.refresh not in ("", revision.refresh):
             continue
@@ -137,6 +152,13 @@ def _match(observed: Observed, rendering: Rendering, stable: str) -> Revision | 
             continue
         return revision
     return None
+
+
+def _is_of_intent(revision: Revision, rendering: Rendering) -> bool:
+    if revision.intent_hash == rendering.intent_hash:
+        return True
+    # The strategy None is what every pod did before there were others: no reason to replace it.
+    return revision.intent_hash == rendering.earlier_intent_hash and not routing.has_peers(revision.template)
 
 
 def _stable(observed: Observed) -> str:

@@ -79,6 +79,15 @@ class Sample:
     token_gap: Histogram = field(default_factory=Histogram)
     """Seconds between two tokens; counted as they come."""
 
+    @property
+    def blocks_used(self) -> int:
+        return round(self.kv_use * self.blocks)
+
+    @property
+    def context_tokens(self) -> int:
+        """Room of the blocks that requests hold: what they read in each step, rounded up."""
+        return self.blocks_used * self.block_tokens
+
 
 def read(exposition: bytes, at_s: float) -> Sample:
     """Raises NotVllmError."""

@@ -1,14 +1,17 @@
 """vLLM's metrics over time as the state that our own engine would report. Pure.
 
 What vLLM does not say stays at its default, "not known", except two things that others plan with and that can
-be estimated: the tokens that wait (so many requests, each of the mean length of late), and the step time.
+be estimated. The tokens that wait: so many requests, each of the mean length of late. The step time: vLLM
+counts steps and tokens, and while it is busy all of the time passes in steps, so the difference of two looks
+at a busy engine is one row of the regression that our own engine does with its steps.
 """
 
 from collections import deque
 
 from firsttoken_api.state import CacheState, EngineState, FlagsState, KvState, Phase
+from firsttoken_api.step_fit import LOADED_SHARE, StepFit
 from firsttoken_api.step_time import StepTime
-from firsttoken_sidecar import vllm_metrics, vllm_pace
+from firsttoken_sidecar import vllm_metrics
 from firsttoken_sidecar.vllm_metrics import Sample
 
 WINDOW_S = 30.0
@@ -25,7 +28,7 @@ class History:
         self._chunk_tokens = chunk_tokens
         self.max_model_len = max_model_len
         self._samples: deque[Sample] = deque()
-        self._fit = vllm_pace.Fit()
+        self._fit = StepFit()
 
     def add(self, sample: Sample) -> None:
         if self._samples:
@@ -33,7 +36,7 @@ class History:
             if sample.steps < before.steps or sample.generated_tokens < before.generated_tokens:
                 # Counters went back: another process answers.
                 self._samples.clear()
-                self._fit = vllm_pace.Fit()
+                self._fit = StepFit()
             else:
                 self._learn(before, sample)
         self._samples.append(sample)
@@ -43,8 +46,7 @@ class History:
     def state(self, flags: FlagsState) -> EngineState:
         """Of the newest look."""
         first, last = self._samples[0], self._samples[-1]
-        used = round(last.kv_use * last.blocks)
-        step_time = self._fit.step_time()
+        step_time = self._fit.step_time
         token_gap = last.token_gap.since(first.token_gap)
         return EngineState(
             phase=Phase.READY,
@@ -54,8 +56,8 @@ class History:
             kv=KvState(
                 block_size_tokens=last.block_tokens,
                 blocks_total=last.blocks,
-                blocks_used=used,
-                allocated_slots=used * last.block_tokens,
+                blocks_used=last.blocks_used,
+                allocated_slots=last.context_tokens,
             ),
             cache=CacheState(
                 kv_type=_kv_type(last.kv_type),
@@ -76,7 +78,7 @@ class History:
             chunk_tokens=self._chunk_tokens,
             max_num_seqs=self._max_num_seqs,
             decoding=last.running,
-            context_tokens=used * last.block_tokens,
+            context_tokens=last.context_tokens,
             output_tokens_by_class=_median_output(first, last),
         )
 
@@ -88,12 +90,20 @@ class History:
             return
         generated = after.generated_tokens - before.generated_tokens
         prompt = max(0.0, after.step_tokens - before.step_tokens - generated)
-        self._fit.add(steps, prompt, generated, seconds)
+        context = (before.context_tokens + after.context_tokens) / 2
+        self._fit.note(
+            seconds,
+            steps=steps,
+            prefill_tokens=prompt,
+            decoding=generated,
+            context_tokens=context * steps,
+            is_loaded=after.waiting > 0 or prompt >= LOADED_SHARE * self._chunk_tokens * steps > 0,
+        )
 
     def _prefill_tokens_per_s(self, step_time: StepTime | None, last: Sample) -> float:
-        if step_time is None or not self._chunk_tokens or not step_time.per_prefill_token_s:
+        if step_time is None or not self._chunk_tokens:
             return 0.0
-        return step_time.prefill_tokens_per_s(self._chunk_tokens, last.running, 0)
+        return step_time.prefill_tokens_per_s(self._chunk_tokens, last.running, last.context_tokens)
 
 
 def _mean(before: vllm_metrics.Histogram, after: vllm_metrics.Histogram) -> float:

@@ -19,7 +19,6 @@ SETS: dict[str, manifests.Object] = {
     "model.draft": {"model": {"draft": "pvc://models/small.gguf"}},
     "model.credentialsRef": {"model": {"credentialsRef": {"name": "token"}}},
     "model.cache": {"model": {"cache": {"claimName": "cache"}}},
-    "runtime.engine": {"runtime": {"engine": "vllm"}},
     "autopilot": {"autopilot": "Enabled"},
     "resources.gpus": {"resources": {"gpus": 2}},
     "routes[].flags": {"routes": [{"name": "chat"}, {"name": "intent", "flags": ["semantic-cache"]}]},
@@ -28,8 +27,6 @@ SETS: dict[str, manifests.Object] = {
     "scaling.advisory": {"scaling": {"advisory": True}},
     "gate": {"gate": {"suite": {"configMapRef": {"name": "evals"}}}},
     "rollout.soak": {"rollout": {"soak": "5m"}},
-    "routing.strategy": {"routing": {"strategy": "PrefixAware"}},
-    "routing.auth": {"routing": {"auth": {"secretRef": {"name": "keys"}}}},
 }
 
 
@@ -65,7 +62,7 @@ def test_nothing_is_found_in_what_is_built() -> None:
 def test_allowed_values_of_the_same_fields_are_not_found() -> None:
     for patch in (
         {"runtime": {"engine": "firsttoken", "prefillPriority": "normal"}},
-        {"autopilot": "Disabled", "routing": {"strategy": "None"}},
+        {"autopilot": "Disabled"},
         {"resources": {"gpus": 1}, "scaling": {"advisory": False}},
         {"routes": [], "slo": {"classes": []}, "model": {"draft": ""}},
         {"routes": [{"name": "intent", "maxTokens": 64, "flags": [], "params": {}}]},

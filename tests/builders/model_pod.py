@@ -13,7 +13,7 @@ REVISION = "abc"
 
 def template(**spec: Any) -> Object:
     """Of a service on the CPU; keywords (in the API's spelling) replace parts of its spec."""
-    return pods.template(build.service(**spec), build.IMAGES, REVISION)
+    return pods.template(build.service(**spec), build.IMAGES, REVISION, build.model())
 
 
 def engine(pod: Object) -> Object:

@@ -17,7 +17,7 @@ from firsttoken_operator.store import Store
 
 Object = dict[str, Any]
 SERVICE = build.service()
-TEMPLATE = pods.template(SERVICE, build.IMAGES, "abc")
+TEMPLATE = pods.template(SERVICE, build.IMAGES, "abc", build.model())
 
 
 class Bench:
