@@ -21,6 +21,7 @@ _EXTRA_OF_PACKAGE = {
     "firsttoken_runtime": "runtime",
     "firsttoken_runtime.bench": "runtime,bench",  # it starts a server
     "firsttoken_operator": "operator",
+    "firsttoken_sidecar": "sidecar",
 }
 
 Command = Callable[..., Any]

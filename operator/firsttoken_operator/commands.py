@@ -22,7 +22,12 @@ from firsttoken_api.status import InferenceServiceStatus
 
 # Conditions whose good state is False.
 _BAD_IF_TRUE = frozenset(
-    {ConditionType.NAME_CONFLICT, ConditionType.SCALING_LIMITED, ConditionType.UPDATE_AVAILABLE}
+    {
+        ConditionType.AUTH_CONFIG_INVALID,
+        ConditionType.NAME_CONFLICT,
+        ConditionType.SCALING_LIMITED,
+        ConditionType.UPDATE_AVAILABLE,
+    }
 )
 _NEUTRAL = frozenset({ConditionType.PROGRESSING, ConditionType.IMAGE_PINNED})
 

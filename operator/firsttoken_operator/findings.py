@@ -63,6 +63,8 @@ def judge(
     if any(each.requested == FlagMode.GATED for each in decided.decisions):
         yield _gate_passed()
     yield _name_conflict(conflicts)
+    if observed.service.spec.routing.auth is not None:
+        yield _auth_config_invalid(observed, observed.service.spec.routing.auth.secret_ref.name)
     yield _update_available(decided)
     if resolved is not None:
         yield _image_pinned(resolved.image)
@@ -291,6 +293,25 @@ def _name_conflict(conflicts: tuple[str, ...]) -> Finding:
         Reason.NAME_CONFLICT if conflicts else Reason.NO_CONFLICT,
         "; ".join(conflicts),
     )
+
+
+def _auth_config_invalid(observed: Observed, secret: str) -> Finding:
+    def answer(status: ConditionStatus, reason: Reason, message: str = "") -> Finding:
+        return Finding(ConditionType.AUTH_CONFIG_INVALID, status, reason, message)
+
+    # All read the same Secret, so one message stands for all; pods are not named, their names change.
+    errors = sorted(
+        pod.state.auth_error for pod in observed.live_pods() if pod.state and pod.state.auth_error
+    )
+    if errors:
+        return answer(
+            ConditionStatus.TRUE,
+            Reason.KEYS_MALFORMED,
+            f"{errors[0]} (Secret {secret}, key {names.KEYS_FILE}); the last good keys stay in force",
+        )
+    if not any(pod.state for pod in observed.live_pods()):
+        return answer(ConditionStatus.UNKNOWN, Reason.NO_REPLICAS)
+    return answer(ConditionStatus.FALSE, Reason.KEYS_IN_FORCE)
 
 
 def _update_available(decided: plan.Plan) -> Finding:

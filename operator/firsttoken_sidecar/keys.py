@@ -68,6 +68,18 @@ def hashed(key: str) -> bytes:
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 
+def rendered(fields: Mapping[str, str | int | None]) -> str:
+    """An entry as text that `parse` reads, without the fields that are None."""
+    lines = [f"{field}: {_quoted(str(value))}" for field, value in fields.items() if value is not None]
+    return "".join(f"{'  ' if number else '- '}{line}\n" for number, line in enumerate(lines))
+
+
+def _quoted(value: str) -> str:
+    """In quotes where YAML could take it for something else."""
+    is_plain = re.fullmatch(r"[A-Za-z0-9][-A-Za-z0-9_.]*", value)
+    return value if is_plain else "'" + value.replace("'", "''") + "'"
+
+
 def parse(content: bytes) -> tuple[Entry, ...]:
     """The entries of the document, in its order. Raises BadKeysError."""
     if len(content) > LARGEST_FILE_BYTES:

@@ -16,6 +16,8 @@ from firsttoken_api import errors
 from firsttoken_sidecar.caller import Caller
 
 MINUTE_S = 60.0
+SLACK_S = 0.001
+"""Whoever comes back exactly when told is not sent away for a rounding error."""
 
 
 @dataclass
@@ -83,7 +85,7 @@ def _refilled(
     bucket = buckets.setdefault(name, _Bucket(float(per_minute), now))
     bucket.refill(per_minute, now)
     wait_s = bucket.wait_s(amount, per_minute)
-    if wait_s > 0:
+    if wait_s > SLACK_S:
         raise errors.RateLimitedError(
             f"This API key may use {per_minute} {unit} a minute, and has.",
             retry_after_s=max(1, math.ceil(wait_s)),

@@ -4,6 +4,7 @@ Every key, its default and its meaning stand in `KEYS`. A value that does not pa
 with the key in the message; a key with our prefix that nobody knows is reported, not dropped in silence.
 """
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from yarl import URL
 
 from firsttoken_api import names
+from firsttoken_api.routing import RoutingStrategy
+from firsttoken_sidecar import engine_address
 
 PREFIX = "FIRSTTOKEN_"
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -49,6 +52,15 @@ MAX_NUM_SEQS = Key("MAX_NUM_SEQS", "0", "most sequences that vLLM was started to
 CHUNK_TOKENS = Key("CHUNK_TOKENS", "0", "prompt tokens that a step of vLLM takes at most; 0: not known")
 FLAGS_FOLDER = Key("FLAGS_FOLDER", names.FLAGS_FOLDER, "where the flags ConfigMap is mounted")
 POD_INFO_FOLDER = Key("POD_INFO_FOLDER", names.POD_INFO_FOLDER, "where the downward API is mounted")
+AUTH_FOLDER = Key("AUTH_FOLDER", "", "where the Secret with API keys is mounted; empty: everybody may ask")
+PEERS_HOST = Key(
+    "PEERS_HOST", "", "name of the other replicas, or several names or addresses with commas; empty: none"
+)
+ROUTING_STRATEGY = Key(
+    "ROUTING_STRATEGY", RoutingStrategy.PREFIX_AWARE.value, ", ".join(each.value for each in RoutingStrategy)
+)
+POD_IP = Key("POD_IP", "", "address of this replica as peers see it; HOST, or found by itself, when empty")
+ZONE = Key("ZONE", "", "topology zone of this replica; from the pod's labels when empty")
 DRAIN_SOCKET = Key(
     "DRAIN_SOCKET", names.DRAIN_SOCKET, "Unix socket on which the engine's preStop asks to drain"
 )
@@ -71,6 +83,11 @@ KEYS = (
     CHUNK_TOKENS,
     FLAGS_FOLDER,
     POD_INFO_FOLDER,
+    AUTH_FOLDER,
+    PEERS_HOST,
+    ROUTING_STRATEGY,
+    POD_IP,
+    ZONE,
     DRAIN_SOCKET,
     MAX_BODY_BYTES,
 )
@@ -97,6 +114,14 @@ class Settings:
     chunk_tokens: int
     flags_folder: Path
     pod_info_folder: Path
+    auth_folder: Path | None
+    """None: everybody may ask."""
+    peers_hosts: tuple[str, ...]
+    """Empty: there are no peers."""
+    routing_strategy: RoutingStrategy
+    pod_ip: str | None
+    """None: to be found out."""
+    zone: str
     drain_socket: Path
     max_body_bytes: int
 
@@ -120,6 +145,11 @@ def read(environment: Mapping[str, str]) -> Settings:
         chunk_tokens=_integer(environment, CHUNK_TOKENS, minimum=0),
         flags_folder=Path(_text(environment, FLAGS_FOLDER)),
         pod_info_folder=Path(_text(environment, POD_INFO_FOLDER)),
+        auth_folder=Path(folder) if (folder := _text(environment, AUTH_FOLDER)) else None,
+        peers_hosts=_names(environment, PEERS_HOST),
+        routing_strategy=_strategy(environment),
+        pod_ip=_address(environment, POD_IP),
+        zone=_text(environment, ZONE),
         drain_socket=Path(_text(environment, DRAIN_SOCKET)),
         max_body_bytes=_integer(environment, MAX_BODY_BYTES, minimum=1),
     )
@@ -169,12 +199,36 @@ def _one_of(environment: Mapping[str, str], key: Key, allowed: tuple[str, ...]) 
     return value
 
 
+def _strategy(environment: Mapping[str, str]) -> RoutingStrategy:
+    value = _text(environment, ROUTING_STRATEGY)
+    try:
+        return RoutingStrategy(value)
+    except ValueError:
+        raise _wrong(ROUTING_STRATEGY, value, f"one of {', '.join(RoutingStrategy)}") from None
+
+
+def _names(environment: Mapping[str, str], key: Key) -> tuple[str, ...]:
+    return tuple(name for each in _text(environment, key).split(",") if (name := each.strip()))
+
+
+def _address(environment: Mapping[str, str], key: Key) -> str | None:
+    value = _text(environment, key)
+    if not value:
+        return None
+    try:
+        return str(ipaddress.ip_address(value))
+    except ValueError:
+        raise _wrong(key, value, "an IP address") from None
+
+
 def _url(environment: Mapping[str, str], key: Key) -> URL:
     value = _text(environment, key)
     try:
         url = URL(value)
     except ValueError:
         raise _wrong(key, value, "a URL") from None
+    if engine_address.is_unix(url) and url.path.startswith("/") and not url.host and not url.query_string:
+        return url
     if url.scheme != "http" or not url.host or url.path not in ("", "/") or url.query_string:
-        raise _wrong(key, value, "of the form http://host:port")
+        raise _wrong(key, value, "of the form http://host:port or unix:/path")
     return url.origin()

@@ -251,12 +251,16 @@ class Mounts:
     def __init__(self, folder: Path) -> None:
         self.flags = folder / "flags"
         self.pod = folder / "pod"
+        self.auth = folder / "auth"
         self._swaps = 0
-        for place in (self.flags, self.pod):
+        for place in (self.flags, self.pod, self.auth):
             place.mkdir(parents=True)
 
     def write_flags(self, content: bytes) -> None:
         self._swap(self.flags, names.FLAGS_KEY, content)
+
+    def write_keys(self, content: bytes) -> None:
+        self._swap(self.auth, names.KEYS_FILE, content)
 
     def annotate(self, value: str) -> None:
         lines = ['example.dev/other="with \\"quotes\\""', f'{names.ANNOTATION_FLAGS}="{value}"']
