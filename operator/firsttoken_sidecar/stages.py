@@ -27,12 +27,15 @@ class Stage(StrEnum):
     PREFILL = "prefill"
     FIRST_SAMPLE = "first_sample"
     WRITE = "write"
+    DECODE = "decode"
+    """Of an answer that is not streamed: from its first token to its last."""
     SIDECAR_WRITE = "sidecar_write"
     """From the arrival of the first content here until it is written to the client."""
 
 
 ENGINE_STAGES = (
     Stage.TOKENIZE, Stage.QUEUE, Stage.TIER_LOAD, Stage.PREFILL, Stage.FIRST_SAMPLE, Stage.WRITE,
+    Stage.DECODE,
 )  # fmt: skip
 
 
@@ -44,7 +47,7 @@ class Stamps:
     cached_tokens: int = 0
     ttft_s: float = 0.0
     stages_s: Mapping[str, float] = field(default_factory=dict)
-    """By the engine's names, which are those of `ENGINE_STAGES`; they add up to `ttft_s`."""
+    """By the engine's names, which are those of `ENGINE_STAGES`; they add up to `ttft_s` (and `decode`)."""
     choices: int = 1
     """Answers of the request, which share its stream."""
     completion_tokens: int | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from firsttoken_api import names
-from firsttoken_sidecar import content, pace, stages, stamp_filter, timing
+from firsttoken_sidecar import cadence, content, stages, stamp_filter, timing
 
 OnFirst = Callable[[float, stages.Stamps | None], None]
 
@@ -39,8 +39,10 @@ class Stopwatch:
         self._verdict: content.Verdict | None = None
         self._detector: content.Detector | None = None
         self._filter: stamp_filter.StampFilter | None = None
-        self._pace: pace.Pace | None = None
+        self._cadence: cadence.Cadence | None = None
         self._stamps: stages.Stamps | None = None
+        self._unexplained: tuple[float, float] | None = None
+        """TTFT, and the part of it in which its first content was written, until the stages are known."""
         if said := headers.get(names.HEADER_STAMPS):
             self._stamps = stages.first(said)
         content_type = headers.get("Content-Type", "")
@@ -54,6 +56,11 @@ class Stopwatch:
         if status == 200 and (timed is not None or on_first is not None):
             self._detector = content.detector_for(content_type, encoding)
 
+    @property
+    def stamps(self) -> stages.Stamps | None:
+        """What the engine has said so far; None where it says nothing."""
+        return self._stamps
+
     def feed(self, chunk: bytes) -> bytes:
         """What is to be written of what came from the engine; maybe nothing."""
         self._fed_s = self._clock()
@@ -62,6 +69,7 @@ class Stopwatch:
             passed = self._filter.feed(chunk)
             if self._filter.taken:
                 self._take_stamps(self._filter)
+            self._explain()
         if self._detector is not None and self._verdict is None:
             self._verdict = self._detector.feed(passed)
         self._written = passed
@@ -71,8 +79,8 @@ class Stopwatch:
         """After it was written: the clock stops here."""
         if self._verdict is not None:
             self._stop(self._verdict)
-        elif self._pace is not None and self._timed is not None:
-            self._go_on(self._pace, self._timed)
+        elif self._cadence is not None and self._timed is not None:
+            self._go_on(self._cadence, self._timed)
 
     def finish(self) -> bytes:
         """What was held back, to be written before the end of the answer."""
@@ -84,14 +92,15 @@ class Stopwatch:
         """The answer is complete."""
         if self._detector is not None:
             self._stop(self._detector.finish())
+        self._explain()
         timed = self._timed
-        if self._pace is not None and timed is not None:
-            tpot_s = self._pace.tpot_s(self._stamps)
+        if self._cadence is not None and timed is not None:
+            tpot_s = self._cadence.tpot_s(self._stamps)
             if tpot_s is not None:
                 self._ledger.tpot.observe(
                     (timed.request_class, timed.tenant), tpot_s, trace_id=timed.trace_id
                 )
-            self._pace = None
+            self._cadence = None
 
     def _take_stamps(self, found: stamp_filter.StampFilter) -> None:
         for kind, document in found.taken:
@@ -109,15 +118,24 @@ class Stopwatch:
         now = self._clock()
         timed = self._timed
         if timed is not None:
-            self._ledger.first_content(timed, now, now - self._fed_s, self._stamps)
+            self._ledger.first_content(timed, now)
+            self._unexplained = (now - timed.arrival_s, now - self._fed_s)
+            if self._stamps is not None:
+                self._explain()
             if timed.streamed and verdict is content.Verdict.CONTENT:
-                self._pace = pace.Pace(now)
+                self._cadence = cadence.Cadence(now)
         if self._on_first is not None:
             self._on_first(now - self._arrival_s, self._stamps)
 
-    def _go_on(self, pacing: pace.Pace, timed: timing.OpenRequest) -> None:
+    def _explain(self) -> None:
+        if self._unexplained is not None and self._timed is not None:
+            ttft_s, write_s = self._unexplained
+            self._unexplained = None
+            self._ledger.explained(self._timed, ttft_s, write_s, self._stamps)
+
+    def _go_on(self, following: cadence.Cadence, timed: timing.OpenRequest) -> None:
         now = self._clock()
-        gap = pacing.wrote(self._written, now)
+        gap = following.wrote(self._written, now)
         if gap is not None and (self._stamps is None or self._stamps.choices == 1):
             seconds, pieces = gap
             self._ledger.itl.observe((timed.request_class, timed.tenant), seconds, pieces)

@@ -103,22 +103,25 @@ class Ledger:
         is_first = self.demand.refused(request.demand_key, tokens, now)
         request.of_class.refused(request, now, is_first=is_first)
 
-    def first_content(
-        self, request: OpenRequest, now: float, write_s: float = 0.0, stamps: stages.Stamps | None = None
+    def first_content(self, request: OpenRequest, now: float) -> None:
+        """The first content was written at `now`. A second call changes nothing."""
+        if not request.is_measured:
+            request.of_class.measured(request, now)
+            self._observe(request, now)
+
+    def explained(
+        self, request: OpenRequest, ttft_s: float, write_s: float, stamps: stages.Stamps | None
     ) -> None:
-        """The first content was written at `now`, which took `write_s`. A second call changes nothing."""
-        if request.is_measured:
-            return
-        self._measure(request, now)
+        """Where its TTFT went, once that is known. To write its first content took `write_s` of it."""
         sent_s = request.arrival_s if request.sent_s is None else request.sent_s
-        parts = stages.split(now - request.arrival_s, sent_s - request.arrival_s, write_s, stamps)
+        parts = stages.split(ttft_s, sent_s - request.arrival_s, write_s, stamps)
         for stage, seconds in parts.items():
             self.stages.observe((stage, request.request_class), seconds)
         tokens = request.prompt_tokens
         if stamps is not None:
             tokens = stamps.uncached_tokens
             self.calibration.learn(request.model, request.prompt_bytes, stamps.prompt_tokens)
-        self.demand.served(request.demand_key, tokens, now)
+        self.demand.served(request.demand_key, tokens, request.arrival_s + ttft_s)
 
     def close(self, request: OpenRequest, now: float) -> None:
         """The request ended, with or without an answer. Closing twice is harmless."""
@@ -145,10 +148,6 @@ class Ledger:
 
     def _class(self, name: str) -> ClassLedger:
         return self._by_class.get(name) or self._by_class[self.objectives.default_name]
-
-    def _measure(self, request: OpenRequest, now: float) -> None:
-        request.of_class.measured(request, now)
-        self._observe(request, now)
 
     def _observe(self, request: OpenRequest, now: float) -> None:
         ttft_s = now - request.arrival_s

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from firsttoken_runtime.server import http, message, plan, prompt, request, structured, tenant
+from firsttoken_api import names
+from firsttoken_runtime.server import http, message, plan, prompt, request, stamps, structured, tenant
 from firsttoken_runtime.server.choice import Choice, Delta, Reading
 from firsttoken_runtime.server.logprobs import prompt_logprobs
 from firsttoken_runtime.server.openai_models import ChatRequest, CompletionRequest
@@ -51,7 +52,7 @@ async def _answer(
     prepare: Callable[[int], plan.Prepared],
 ) -> web.StreamResponse:
     resolved = service.resolve(incoming.headers, body.model)
-    has_timing = request.wants_timing(incoming)
+    timing = request.timing_wanted(incoming)
     salt = tenant.salt(service.tenants.of(incoming), body.cache_salt)
     service.check_ready()
     with service.room():
@@ -71,7 +72,7 @@ async def _answer(
             else:
                 reply = CompletionReply(service.served_name, has_usage=body.wants_usage)
             if not body.stream:
-                return await _whole(service, body, group, choices, reply, timer, has_timing)
+                return await _whole(service, body, group, choices, reply, timer, timing)
             stream = EventStream(
                 incoming,
                 reply,
@@ -79,7 +80,7 @@ async def _answer(
                 keep_alive_s=service.keep_alive_s,
                 has_usage=body.wants_usage,
                 has_running_usage=body.wants_running_usage,
-                has_timing=has_timing,
+                timing=timing,
             )
             return await stream.run(group, choices)
 
@@ -100,7 +101,7 @@ async def _whole(
     choices: list[Choice],
     reply: Reply,
     timer: RequestTimer,
-    has_timing: bool,
+    timing: request.TimingWanted,
 ) -> web.Response:
     deltas: list[list[Delta]] = [[] for _ in choices]
     reading = Reading(group, choices, timer)
@@ -113,9 +114,12 @@ async def _whole(
     if body.prompt_logprobs is not None:
         top = body.prompt_logprobs
         await service.in_thread(lambda: _add_prompt_logprobs(whole, top, choices, service))
-    if has_timing and timer.timing is not None:
+    if timing.is_in_answer and timer.timing is not None:
         whole["timing"] = timer.timing.document()
-    return http.json_response(whole)
+    headers = {}
+    if timing.is_stamped and timer.timing is not None:
+        headers[names.HEADER_STAMPS] = stamps.header(choices, timer.timing, timer.since_first_text_s())
+    return http.json_response(whole, headers=headers)
 
 
 def _add_prompt_logprobs(whole: dict[str, object], top: int, choices: list[Choice], service: Service) -> None:

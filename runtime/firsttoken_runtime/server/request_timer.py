@@ -62,11 +62,22 @@ class RequestTimer:
 
     def text(self) -> None:
         """Text, or the end without any, has been written."""
+        if self.timing is None:
+            self.timing = self.timing_now()
+            self._metrics.first_text(self.timing)
+
+    def timing_now(self) -> stages.Timing:
+        """What it would be if the first text were written now; once it was, what it is."""
         if self.timing is not None:
-            return
+            return self.timing
         now = self._clock()
-        self.timing = stages.Timing(now - self.arrival_s, stages.split(self.arrival_s, self._times, now))
-        self._metrics.first_text(self.timing)
+        return stages.Timing(now - self.arrival_s, stages.split(self.arrival_s, self._times, now))
+
+    def since_first_text_s(self) -> float:
+        """How long ago the first text was written; 0 before."""
+        if self.timing is None:
+            return 0.0
+        return max(0.0, self._clock() - self.arrival_s - self.timing.ttft_s)
 
     def end(self, reason: str, prompt_tokens: int, completion_tokens: int) -> None:
         """The request is over; call it once."""

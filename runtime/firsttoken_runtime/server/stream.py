@@ -13,8 +13,10 @@ import msgspec
 from aiohttp import web
 
 from firsttoken_api import errors
+from firsttoken_runtime.server import stamps
 from firsttoken_runtime.server.choice import Choice, Delta, Reading
 from firsttoken_runtime.server.replies import Reply, usage
+from firsttoken_runtime.server.request import NO_TIMING, TimingWanted
 from firsttoken_runtime.server.request_timer import RequestTimer
 from firsttoken_runtime.server.sequence import Group
 
@@ -48,7 +50,7 @@ class EventStream:
         keep_alive_s: float,
         has_usage: bool = False,
         has_running_usage: bool = False,
-        has_timing: bool = False,
+        timing: TimingWanted = NO_TIMING,
     ) -> None:
         self._request = request
         self._response = web.StreamResponse(headers=HEADERS)
@@ -57,7 +59,9 @@ class EventStream:
         self._keep_alive_s = keep_alive_s
         self._has_usage = has_usage
         self._has_running_usage = has_running_usage
-        self._has_timing = has_timing
+        self._has_timing = timing.is_in_answer
+        self._has_stamps = timing.is_stamped
+        self._is_stamped = False
         self._opened: set[int] = set()
 
     async def run(self, group: Group, choices: list[Choice]) -> web.StreamResponse:
@@ -81,15 +85,18 @@ class EventStream:
                 if reading.has_ended:
                     break
                 if events:
-                    await self._write(*events)
+                    await self._write(*events, *self._first_stamp(choices))
                     self._timer.text()
         except errors.ApiError as error:
             if not self._response.prepared:
                 raise
             await self._write(event(error.body()))
             return self._response
+        events += self._first_stamp(choices)
         if self._has_usage or self._has_timing:
             events.append(event(self._last(choices)))
+        if self._has_stamps:
+            events.append(stamps.end(choices))
         await self._write(*events, DONE)
         self._timer.text()
         await self._response.write_eof()
@@ -105,6 +112,14 @@ class EventStream:
             assert self._timer.timing is not None
             chunk["timing"] = self._timer.timing.document()
         return chunk
+
+    def _first_stamp(self, choices: list[Choice]) -> list[bytes]:
+        """Once, where a sidecar asked for it: in the same write as the first text, so that both are there at
+        the same time."""
+        if not self._has_stamps or self._is_stamped:
+            return []
+        self._is_stamped = True
+        return [stamps.first(choices, self._timer.timing_now())]
 
     def _events(self, choice: Choice, deltas: list[Delta], choices: list[Choice]) -> list[bytes]:
         index = choice.index
