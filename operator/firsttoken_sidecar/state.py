@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from firsttoken_api.state import LoadState, SidecarState
-from firsttoken_sidecar import drain, flags, timing, watch
+from firsttoken_sidecar import auth, drain, flags, timing, watch
 
 
 class Reporter:
@@ -20,8 +20,12 @@ class Reporter:
         clock: Callable[[], float],
         zone: str = "",
         load: Callable[[], LoadState | None] = lambda: None,
+        authenticator: auth.Auth | None = None,
     ) -> None:
-        """`load`: what a request would find here, for admission and for peers that route."""
+        """`load`: what a request would find here, for admission and for peers that route.
+
+        `authenticator` None: everybody may ask.
+        """
         self._pod_name = pod_name
         self._watch = watched
         self._follower = follower
@@ -31,9 +35,10 @@ class Reporter:
         self._clock = clock
         self._zone = zone
         self._load = load
+        self._auth = authenticator
 
     def why_not_ready(self) -> str:
-        """Empty when ready: the engine serves, has its flags, and the pod is not on its way out."""
+        """Empty when ready: the engine serves and has its flags, somebody may ask, and the pod stays."""
         if self._drain.is_draining:
             return "draining"
         if not self._watch.is_answering:
@@ -43,7 +48,7 @@ class Reporter:
         in_force = self._follower.report()
         if in_force.generation == 0:
             return f"no flags applied yet: {in_force.error or 'in progress'}"
-        return ""
+        return self._auth.why_not_ready() if self._auth is not None else ""
 
     def state(self) -> SidecarState:
         now = self._clock()
@@ -58,6 +63,7 @@ class Reporter:
             rejected_by_class={each.objective.name: each.rejected_total for each in ledger.classes},
             demand_tokens_total=ledger.demand.tokens_total,
             zone=self._zone,
+            auth_error=self._auth.error if self._auth is not None else "",
             load=self._load(),
             flags=self._follower.report(),
             ttft=ledger.window(now),

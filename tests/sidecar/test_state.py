@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 
 from firsttoken_api.state import EngineState, FlagsState, Phase
-from firsttoken_sidecar import drain, state, timing
+from firsttoken_sidecar import auth, drain, metrics, state, timing
+from sidecar import fakes
 
 
 class Watch:
@@ -27,7 +30,10 @@ class Follower:
 
 
 def reporter(
-    watch: Watch, follower: Follower | None = None, draining: drain.Drain | None = None
+    watch: Watch,
+    follower: Follower | None = None,
+    draining: drain.Drain | None = None,
+    authenticator: auth.Auth | None = None,
 ) -> state.Reporter:
     requests = drain.OpenRequests()
     return state.Reporter(
@@ -38,6 +44,7 @@ def reporter(
         requests,
         timing.Ledger(),
         lambda: 7.0,
+        authenticator=authenticator,
     )
 
 
@@ -67,6 +74,20 @@ async def test_a_draining_pod_is_not_ready() -> None:
     told = reporter(Watch(), draining=draining)
     assert told.why_not_ready() == "draining"
     assert (told.state().draining, told.state().ready) == (True, False)
+
+
+def test_a_pod_that_lets_nobody_in_is_not_ready_and_one_with_old_keys_is(tmp_path: Path) -> None:
+    mounted = fakes.Mounts(tmp_path)
+    authenticator = auth.Auth(mounted.auth, lambda: 7.0, metrics.Counts())
+    told = reporter(Watch(), authenticator=authenticator)
+    assert told.why_not_ready() == "no API keys: there is no keys.yaml"
+    assert (told.state().ready, told.state().auth_error) == (False, "there is no keys.yaml")
+    mounted.write_keys(b"[]")
+    authenticator.reload()
+    assert (told.why_not_ready(), told.state().auth_error) == ("", "")
+    mounted.write_keys(b"- {name: a}")
+    authenticator.reload()
+    assert (told.state().ready, told.state().auth_error) == (True, "entry 1 (a): give either sha256 or key")
 
 
 def test_state_without_an_engine_and_without_an_objective() -> None:
