@@ -156,12 +156,15 @@ def chat(
 def resolve(
     path: Annotated[Path, typer.Argument(help="A folder of safetensors, or a .gguf file.")],
     sha256: Annotated[str, typer.Option(help="Digest that the content must have.")] = "",
+    any_architecture: Annotated[
+        bool, typer.Option("--any-architecture", help="Another engine serves it: read sizes of any model.")
+    ] = False,
     termination_log: TerminationLog = termination.TERMINATION_LOG,
 ) -> None:
     """Read what a model is, hash its content, and print it as JSON."""
     from firsttoken_runtime import resolve as resolver
 
-    result = resolver.resolve(path, sha256)
+    result = resolver.resolve(path, sha256, any_architecture)
     termination.write(termination_log, result)
     typer.echo(resolved.render(result))
     if isinstance(result, resolved.ResolveFailure):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from firsttoken_api.reasons import Reason
 from firsttoken_api.resolved import ModelFormat, ResolvedModel, ResolveResult
+from firsttoken_runtime import foreign_model
 from firsttoken_runtime.model import checkpoint, config, errors
 from firsttoken_runtime.server import tokenizer
 from firsttoken_runtime.termination import failure
@@ -31,12 +32,18 @@ CONTENT_PATTERNS = (
 )
 
 
-def resolve(path: Path, wanted_digest: str = "") -> ResolveResult:
-    """Read and hash the model at `path`; `wanted_digest` (`sha256:<hex>`), if given, must be its digest."""
+def resolve(path: Path, wanted_digest: str = "", any_architecture: bool = False) -> ResolveResult:
+    """Read and hash the model at `path`; `wanted_digest` (`sha256:<hex>`), if given, must be its digest.
+
+    any_architecture: another engine serves it, so it need not be one that ours could.
+    """
     try:
-        source = checkpoint.open_checkpoint(path)
-        found = config.read(source)
-        tokenizer.load(source)
+        if any_architecture:
+            foreign = foreign_model.read(path)
+        else:
+            source = checkpoint.open_checkpoint(path)
+            found = config.read(source)
+            tokenizer.load(source)
         files = content_files(path)
         digest = content_digest(path, files)
     except errors.ModelError as error:
@@ -48,6 +55,8 @@ def resolve(path: Path, wanted_digest: str = "") -> ResolveResult:
         return failure(
             Reason.CHECKSUM_MISMATCH, f"the content of {path} is {digest}, not sha256:{wanted_hex}"
         )
+    if any_architecture:
+        return _foreign(foreign, digest, files)
     return ResolvedModel(
         digest=digest,
         bytes=sum(file.stat().st_size for file in files),
@@ -62,6 +71,24 @@ def resolve(path: Path, wanted_digest: str = "") -> ResolveResult:
         vocabulary=found.vocabulary_size,
         trained_length=found.trained_length,
         weight_bytes_16bit=2 * found.num_parameters,
+    )
+
+
+def _foreign(found: foreign_model.Sizes, digest: str, files: list[Path]) -> ResolvedModel:
+    return ResolvedModel(
+        digest=digest,
+        bytes=sum(file.stat().st_size for file in files),
+        format=ModelFormat.SAFETENSORS,
+        architecture=found.architecture,
+        parameters=found.num_parameters,
+        layers=found.num_layers,
+        heads=found.num_heads,
+        kv_heads=found.num_kv_heads,
+        head_dim=found.head_dim,
+        hidden=found.hidden_size,
+        vocabulary=found.vocabulary_size,
+        trained_length=found.trained_length,
+        weight_bytes_16bit=found.weight_bytes,
     )
 
 
