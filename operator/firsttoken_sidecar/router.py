@@ -1,0 +1,193 @@
+"""Decides for each request whether it is answered here or by a peer, and keeps book of it.
+
+The policy is in `routing`, `ring` and `prefix_memory`; this gathers for it what is known now: the own engine
+as it is, the peers as they were at their last look, with what was sent there since.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from random import Random
+
+from firsttoken_api import ttft_estimate
+from firsttoken_api.hot_settings import HotSettings
+from firsttoken_api.routing import RoutingStrategy
+from firsttoken_api.state import LoadState
+from firsttoken_sidecar import (
+    arrivals,
+    classes,
+    forwarding,
+    inspection,
+    prefix_memory,
+    ring,
+    route_counts,
+    routing,
+)
+from firsttoken_sidecar.peer import Peer
+from firsttoken_sidecar.peers import Peers
+
+OWN = ""
+"""The own engine, in a set of names that have failed."""
+NOMINAL_TOKENS_PER_S = 1_000.0
+"""Of a replica whose speed is not known; all of them then compare by what waits."""
+NOMINAL_REQUEST_S = 0.1
+"""Of each request that waits there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes; `peer` None: to the own engine."""
+
+    peer: Peer | None
+    reason: routing.Reason
+
+
+class Router:
+    """The routing of one sidecar."""
+
+    def __init__(
+        self,
+        strategy: RoutingStrategy,
+        zone: Callable[[], str],
+        known: Peers,
+        counts: route_counts.RouteCounts,
+        clock: Callable[[], float],
+        *,
+        own_load: Callable[[], LoadState | None],
+        is_own_accepting: Callable[[], bool],
+        settings: Callable[[], HotSettings | None],
+        random: Random | None = None,
+    ) -> None:
+        """`zone`: of this node, empty while unknown. `settings`: in force, for the priority of a class."""
+        self._strategy = strategy
+        self._zone = zone
+        self._peers = known
+        self._counts = counts
+        self._clock = clock
+        self._own_load = own_load
+        self._is_own_accepting = is_own_accepting
+        self._settings = settings
+        self._random = random if random is not None else Random()
+        self._memory = prefix_memory.PrefixMemory()
+        self._ring = ring.Ring(())
+
+    async def route(self, arrival: arrivals.Arrival, failed: Collection[str] = ()) -> Target:
+        """Where the request goes. `failed`: names of peers, or OWN, that have been tried in vain.
+
+        The own engine is the answer whenever there is nobody else, whether it has failed or not.
+        """
+        asked = arrival.inspected
+        if self._strategy is RoutingStrategy.NONE or self._peers.is_alone or asked.body is None:
+            return self._chosen(Target(None, routing.Reason.OFF))
+        if arrival.is_forwarded:
+            self._remember_forwarded(asked)
+            return self._chosen(Target(None, routing.Reason.FORWARDED))
+        await self._peers.freshen()
+        return self._chosen(self._decide(asked, failed))
+
+    def failed(self, peer: Peer, error: forwarding.PeerFailedError) -> None:
+        """The peer failed a request before the first byte."""
+        self._counts.peer_failures[error.reason] += 1
+        if error.is_its_fault:
+            self._peers.failed(peer)
+
+    def is_peer(self, address: str | None) -> bool:
+        """Whether a hop header from there is to be believed."""
+        return self._peers.is_peer(address)
+
+    def _decide(self, asked: inspection.Inspected, failed: Collection[str]) -> Target:
+        now = self._clock()
+        peers = {peer.name: peer for peer in self._peers.accepting(now) if peer.name not in failed}
+        own_name = self._peers.own_name
+        keys = asked.prefix_keys
+        if not failed:
+            self._memory.arrived(keys, now)
+        pieces = self._memory.cached_pieces(keys, now)
+        is_own_accepting = OWN not in failed and self._is_own_accepting()
+        if not peers and not is_own_accepting:
+            return Target(None, routing.Reason.ALONE)
+        largest_share = routing.LOAD_BOUND / (len(peers) + is_own_accepting)
+        label = self._memory.label(keys, largest_share, now)
+        priority = self._priority(asked)
+
+        replicas = {
+            name: _facing(
+                name,
+                peer.state.zone if peer.state is not None else "",
+                peer.load,
+                priority,
+                asked,
+                max(pieces.get(name, 0), label.common_pieces),
+                peer.unseen_tokens(),
+            )
+            for name, peer in peers.items()
+        }
+        if is_own_accepting:
+            own_pieces = max(pieces.get(own_name, 0), label.common_pieces)
+            replicas[own_name] = _facing(
+                own_name, self._zone(), self._own_load(), priority, asked, own_pieces, 0
+            )
+        home = self._home(label.key, replicas) if label.key is not None else None
+        choice = routing.choose(self._strategy, replicas, own_name, home, self._zone(), self._random)
+        self._memory.sent(keys, choice.name, now)
+        peer = peers.get(choice.name)
+        if peer is not None:
+            hit_tokens = replicas[choice.name].hit_tokens
+            peer.sent(asked.estimated_prompt_tokens - hit_tokens, now)
+        return Target(peer, routing.Reason.FAILOVER if failed else choice.reason)
+
+    def _home(self, key: bytes, accepting: Collection[str]) -> str | None:
+        members = {*self._peers.members, self._peers.own_name}
+        if members != self._ring.members:
+            self._ring = ring.Ring(members)
+        return self._ring.home(key, accepting)
+
+    def _remember_forwarded(self, asked: inspection.Inspected) -> None:
+        now = self._clock()
+        self._memory.arrived(asked.prefix_keys, now)
+        self._memory.sent(asked.prefix_keys, self._peers.own_name, now)
+
+    def _priority(self, asked: inspection.Inspected) -> int:
+        settings = self._settings()
+        named = classes.by_name(settings, asked.request_class) if settings is not None else None
+        return named.priority if named is not None else 0
+
+    def _chosen(self, target: Target) -> Target:
+        self._counts.routed[target.reason] += 1
+        return target
+
+
+def _facing(
+    name: str,
+    zone: str,
+    load: LoadState | None,
+    priority: int,
+    asked: inspection.Inspected,
+    pieces: int,
+    unseen_tokens: int,
+) -> routing.Replica:
+    """One replica as it looks to this request."""
+    tokens = asked.estimated_prompt_tokens
+    cached_share = pieces * inspection.PREFIX_PIECE_BYTES / asked.prompt_bytes if asked.prompt_bytes else 0.0
+    hit_tokens = int(tokens * min(cached_share, 1.0))
+    uncached_tokens = max(tokens - hit_tokens, 1)
+    if load is None or (load.step_time is None and load.prefill_tokens_per_s <= 0):
+        waiting = load.waiting if load is not None else 0
+        wait_s = waiting * NOMINAL_REQUEST_S + unseen_tokens / NOMINAL_TOKENS_PER_S
+        return routing.Replica(
+            name, zone, wait_s, wait_s + uncached_tokens / NOMINAL_TOKENS_PER_S, hit_tokens
+        )
+    one_s = ttft_estimate.estimate(load, priority, 1)
+    all_s = ttft_estimate.estimate(load, priority, uncached_tokens)
+    # What was sent there since the look costs as this request's own tokens do.
+    unseen_s = unseen_tokens * (all_s - one_s) / uncached_tokens if uncached_tokens > 1 else 0.0
+    if load.prefill_tokens_per_s > 0:
+        unseen_s = unseen_tokens / load.prefill_tokens_per_s
+    return routing.Replica(
+        name,
+        zone,
+        one_s + unseen_s,
+        all_s + unseen_s,
+        hit_tokens,
+        load.limit_s.get(str(priority), math.inf),
+    )
