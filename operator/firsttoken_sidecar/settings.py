@@ -16,6 +16,8 @@ from firsttoken_api.routing import RoutingStrategy
 from firsttoken_sidecar import engine_address
 
 PREFIX = "FIRSTTOKEN_"
+TRACING = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+"""OpenTelemetry's own variables: with one of them, requests without a trace context get one."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 ENGINES = ("firsttoken", "vllm")
@@ -124,6 +126,7 @@ class Settings:
     zone: str
     drain_socket: Path
     max_body_bytes: int
+    is_traced: bool
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -152,6 +155,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         zone=_text(environment, ZONE),
         drain_socket=Path(_text(environment, DRAIN_SOCKET)),
         max_body_bytes=_integer(environment, MAX_BODY_BYTES, minimum=1),
+        is_traced=any(environment.get(name, "").strip() for name in TRACING),
     )
 
 

@@ -58,7 +58,7 @@ class Stopwatch:
 
     @property
     def stamps(self) -> stages.Stamps | None:
-        """What the engine has said so far; None where it says nothing."""
+        """What the engine has said so far; None: nothing."""
         return self._stamps
 
     def feed(self, chunk: bytes) -> bytes:

@@ -60,3 +60,10 @@ def test_a_wrong_value_is_named_with_its_key(key: str, value: str) -> None:
 def test_a_mistyped_key_is_reported() -> None:
     environment = {"FIRSTTOKEN_DRAIN_TIMOUT_S": "1", "FIRSTTOKEN_POD_NAME": "x", "HOME": "/tmp"}
     assert settings.unknown_keys(environment) == ["FIRSTTOKEN_DRAIN_TIMOUT_S"]
+
+
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"])
+def test_traces_begin_where_opentelemetry_has_an_endpoint(name: str) -> None:
+    assert settings.read({name: "http://collector:4318"}).is_traced
+    assert not settings.read({name: " "}).is_traced
+    assert not settings.read({}).is_traced
