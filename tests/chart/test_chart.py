@@ -38,7 +38,8 @@ def test_notes_give_two_commands_and_two_warnings() -> None:
     text = helm.notes('watch.namespaces=["chat"]', 'forceFlagsOff=["paged-kv"]')
     assert "kubectl apply -n chat -f examples/smollm2-cpu.yaml" in text
     assert "kubectl get infsvc -n chat --watch" in text
-    assert "no authentication" in text
+    assert "without spec.routing.auth has no authentication" in text
+    assert "examples/api-keys.yaml" in text
     assert "can mount any Secret" in text
     assert "paged-kv" in text
     assert "-n default" in helm.notes('watch.scope="cluster"')
