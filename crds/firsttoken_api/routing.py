@@ -18,13 +18,14 @@ class AuthSpec(SpecModel):
     """API keys of clients."""
 
     secret_ref: LocalReference
-    """Secret whose values are accepted keys."""
+    """Secret whose key keys.yaml lists the accepted keys. A change of it reaches running pods."""
 
 
 class RoutingSpec(SpecModel):
     """Routing between replicas."""
 
-    strategy: RoutingStrategy | None = None
-    """None: the replica that the Service chose answers."""
+    strategy: RoutingStrategy = RoutingStrategy.PREFIX_AWARE
+    """PrefixAware: the replica that holds the prompt's prefix answers, unless it has too much to do.
+    LeastBacklog: the one that will answer first. None: the one that the Service chose."""
     auth: AuthSpec | None = None
     """API keys of clients. Absent: everybody may ask."""

@@ -108,7 +108,6 @@ def test_what_a_later_version_brings_has_no_default() -> None:
         "spec.slo.tpotP95",
         "spec.slo.defaultClass",
         "spec.slo.classes",
-        "spec.routing.strategy",
         "spec.rollout.soak",
         "spec.gate",
         "spec.scaling.scaleDownWindow",

@@ -40,7 +40,7 @@ def test_a_good_manifest_has_none() -> None:
         ({"runtime": {"device": "tpu"}}, ["spec.runtime.device", "cuda"]),
         ({"scaling": {"min": 5, "max": 2}}, ["spec.scaling.min"]),
         ({"optimizations": [{"name": "page_size", "mode": "Forced"}]}, ["paged-kv"]),
-        ({"routing": {"strategy": "PrefixAware"}}, ["spec.routing.strategy", "not built yet"]),
+        ({"rollout": {"soak": "5m"}}, ["spec.rollout.soak", "not built yet"]),
         ({"model": {"source": "hf://org/name"}}, ["spec.model.source", "pvc://"]),
     ],
 )

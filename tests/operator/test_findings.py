@@ -6,7 +6,7 @@ from builders.reported import FIRST, HASH, SERVICE, brief, conditions, observed,
 from firsttoken_api import names
 from firsttoken_api.reasons import Reason
 from firsttoken_api.resolved import ResolveFailure
-from firsttoken_api.state import Phase
+from firsttoken_api.state import Phase, SidecarState
 from firsttoken_api.status import InferenceServiceStatus, SloStatus
 from firsttoken_operator import flags, plan, status
 from firsttoken_operator.observed import Bump, Cause, FlagsMark, Pod
@@ -49,12 +49,36 @@ def test_a_missing_model() -> None:
 
 def test_what_is_not_built_names_the_field_and_keeps_what_was_known() -> None:
     before = report(observed(ready_pod()))
-    service = build.service(routing={"strategy": "PrefixAware"})
+    service = build.service(rollout={"soak": "5m"})
     found = conditions(observed(ready_pod(), service=service, previous=before))
     assert brief(found["SpecAccepted"]) == ("False", "NotBuilt")
-    assert "spec.routing.strategy" in found["SpecAccepted"].message
+    assert "spec.rollout.soak" in found["SpecAccepted"].message
     assert brief(found["ModelResolved"]) == ("True", "Resolved")
     assert brief(found["Ready"]) == ("True", "Serving")
+
+
+def test_api_keys_that_cannot_be_used_are_told_with_their_entry() -> None:
+    service = build.service(routing={"auth": {"secretRef": {"name": "chat-keys"}}})
+    first = build.revision(service)
+
+    def said(*states: SidecarState | None) -> tuple[str, str, str]:
+        pods = [build.pod(f"chat-{number}", first.name, state=state) for number, state in enumerate(states)]
+        found = conditions(build.observed(service, revisions=(first,), pods=tuple(pods)))
+        return (*brief(found["AuthConfigInvalid"]), found["AuthConfigInvalid"].message)
+
+    good = build.sidecar_state()
+    bad = build.sidecar_state(auth_error="entry 2 (mobile): sha256 must be 64 hex digits")
+    assert said(good, good) == ("False", "KeysInForce", "")
+    assert said(None) == ("Unknown", "NoReplicas", "")
+    status, reason, message = said(good, bad)
+    assert (status, reason) == ("True", "KeysMalformed")
+    assert message.startswith(
+        "entry 2 (mobile): sha256 must be 64 hex digits (Secret chat-keys, key keys.yaml)"
+    )
+
+
+def test_without_api_keys_nothing_is_said_of_them() -> None:
+    assert "AuthConfigInvalid" not in conditions(observed(ready_pod()))
 
 
 def test_paused_and_suspended() -> None:

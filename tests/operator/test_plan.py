@@ -244,10 +244,10 @@ def test_the_first_revision_has_nothing_to_go_back_to() -> None:
 
 
 def test_what_is_not_built_changes_nothing() -> None:
-    service = build.service(routing={"strategy": "PrefixAware"}, scaling={"mode": "Fixed", "replicas": 3})
+    service = build.service(rollout={"soak": "5m"}, scaling={"mode": "Fixed", "replicas": 3})
     made = make(running(service))
     assert made.actions == ()
-    assert any("spec.routing.strategy" in message for message in made.not_built)
+    assert any("spec.rollout.soak" in message for message in made.not_built)
 
 
 def test_paused_only_looks() -> None:
@@ -260,7 +260,7 @@ def test_paused_only_looks() -> None:
     "held",
     [
         build.service({names.ANNOTATION_PAUSED: "true"}),
-        build.service(routing={"strategy": "PrefixAware"}),
+        build.service(rollout={"soak": "5m"}),
     ],
 )
 def test_what_is_held_back_is_not_waited_for(held: Any) -> None:

@@ -1,5 +1,6 @@
 """Only the user makes a new revision; an operator that renders differently offers one."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from builders import observed as build
 from builders.observed import NOW
 from firsttoken_api import names
 from firsttoken_api.reasons import Reason
+from firsttoken_api.routing import RoutingSpec
 from firsttoken_api.status import InferenceServiceStatus, Revisions
 from firsttoken_operator import revisions
 from firsttoken_operator.observed import Cause
@@ -51,6 +53,7 @@ def test_the_first_revision_is_stable_from_the_start() -> None:
         {"rollout": {"maxSurge": 3}},
         {"suspend": True},
         # What a default says may be said aloud.
+        {"routing": {"strategy": "PrefixAware"}},
         {"runtime": {"device": "cpu", "maxNumSeqs": 64, "memoryFraction": "0.90"}},
     ],
 )
@@ -73,6 +76,9 @@ def test_what_is_hot_makes_no_revision(change: dict[str, Any]) -> None:
         {"cachePins": {"configMapRef": {"name": "pins"}}},
         {"drain": {"timeout": "5s"}},
         {"podTemplate": {"nodeSelector": {"zone": "a"}}},
+        {"routing": {"strategy": "LeastBacklog"}},
+        {"routing": {"strategy": "None"}},
+        {"routing": {"auth": {"secretRef": {"name": "keys"}}}},
         {"model": {"source": "pvc://models/smollm2.gguf", "servedName": "other"}},
     ],
 )
@@ -95,6 +101,31 @@ def test_an_operator_that_renders_differently_changes_nothing_and_offers_it() ->
     assert (choice.target, choice.create, choice.update_available) == (FIRST.name, None, True)
     back = choose(SERVICE, FIRST, previous=status(FIRST.name))
     assert not back.update_available
+
+
+def before_routing(of: Any) -> Any:
+    """The record that a version without routing made of a service."""
+    plain = of.spec.model_copy(update={"routing": RoutingSpec()})
+    template = build.revision(build.service(routing={"strategy": "None"})).template
+    made = build.revision(of.model_copy(update={"spec": plain}), images=build.OTHER_IMAGES)
+    return dataclasses.replace(made, template=template)
+
+
+@pytest.mark.parametrize("strategy", ["PrefixAware", "None"])
+def test_a_version_that_brings_routing_replaces_no_pod(strategy: str) -> None:
+    """Neither where the strategy is the default nor where it is what there was before."""
+    service = build.service(routing={"strategy": strategy})
+    older = before_routing(service)
+    choice = choose(service, older, previous=status(older.name))
+    assert (choice.target, choice.create) == (older.name, None)
+    assert choice.update_available
+
+
+@pytest.mark.parametrize("change", [{"strategy": "LeastBacklog"}, {"auth": {"secretRef": {"name": "keys"}}}])
+def test_what_earlier_versions_could_not_do_makes_a_revision_also_of_theirs(change: dict[str, Any]) -> None:
+    older = before_routing(SERVICE)
+    choice = choose(build.service(routing=change), older, previous=status(older.name))
+    assert choice.create is not None
 
 
 def test_a_refresh_rolls_once_to_the_newest_rendering() -> None:
