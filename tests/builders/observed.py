@@ -126,6 +126,7 @@ def sidecar_state(
     ttft: TtftWindow | None = None,
     arrivals: int = 0,
     in_flight: int = 0,
+    auth_error: str = "",
 ) -> SidecarState:
     flags = FlagsState(generation=generation, hash=hash, error=error, enabled=enabled)
     return SidecarState(
@@ -134,6 +135,7 @@ def sidecar_state(
         ttft=ttft,
         arrivals_total=arrivals,
         in_flight=in_flight,
+        auth_error=auth_error,
         engine=EngineState(phase=phase, flags=flags, max_model_len=2_048),
     )
 
