@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from pydantic import ValidationError
 
-from firsttoken_api import names
+from firsttoken_api import flags, names
 from firsttoken_api.hot_settings import HotSettings
 from firsttoken_api.state import FlagsState
 
@@ -57,6 +57,16 @@ def parse_annotations(content: bytes) -> Named | None:
     """Reads the downward API's file: one `key="value"` a line. None without our annotation."""
     found = _ANNOTATION.search(content.decode(errors="replace"))
     return Named(int(found[1]), int(found[2])) if found else None
+
+
+def taken_back(settings: HotSettings, in_force: FlagsState) -> tuple[str, ...]:
+    """Flags that are on and are to be off. One that the document does not list has its default."""
+    listed = {each.name: each.enabled for each in settings.flags}
+    return tuple(
+        name
+        for name in in_force.enabled
+        if not listed.get(name, name in flags.BY_NAME and flags.BY_NAME[name].on_by_default)
+    )
 
 
 class Step(StrEnum):

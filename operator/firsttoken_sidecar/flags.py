@@ -21,6 +21,9 @@ from firsttoken_sidecar import engines, flag_rule, logs, metrics, mounts, watch
 INTERVAL_S = 0.1
 FIRST_RETRY_S = 0.2
 LONGEST_RETRY_S = 5.0
+RECALL_S = 30.0
+"""A flag that is to be off and is still on after this time takes the pod out of service. The operator gives
+up at the same age (`flag_rollout.GIVE_UP_S`) and then deletes the pod."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,11 +59,15 @@ class Follower:
         self._document: flag_rule.Document | None = None
         self._named: flag_rule.Named | None = None
         self._first_generation = 0
-        self._has_settings = False
+        self.settings: HotSettings | None = None
+        """What was last handed on: objective, classes and routes as they are to be followed."""
         self._attempt: Attempt | None = None
         self._retry_at: float | None = None
         """When the attempt may be repeated; None: never, it was refused."""
         self._retry_s = FIRST_RETRY_S
+        self._recalled: tuple[str, ...] = ()
+        """Flags that the engine was asked to take back and has not."""
+        self._recalled_at = 0.0
         self._document_error = f"no {self._document_file.path} yet"
         self._apply_error = ""
         self._counts = counts
@@ -69,6 +76,18 @@ class Follower:
     def error(self) -> str:
         """Why the newest document is not in force; empty when it is, or waits its turn."""
         return self._document_error or self._apply_error
+
+    def why_not_ready(self) -> str:
+        """Empty unless a flag that may harm answers stays on.
+
+        A document that the engine refuses is another matter: the pod goes on with what it has, for one that
+        takes its place would refuse it too.
+        """
+        is_refused = self._attempt is not None and self._retry_at is None
+        if not self._recalled or is_refused or self._clock() - self._recalled_at < RECALL_S:
+            return ""
+        named = ", ".join(self._recalled)
+        return f"{named} is to be off and still on after {RECALL_S:.0f} s: {self.error or 'no answer'}"
 
     def report(self) -> FlagsState:
         """For /state: what the engine has in force, and what keeps it from the newest."""
@@ -83,6 +102,7 @@ class Follower:
         step = flag_rule.next_step(self._document, self._named, self._first_generation, in_force)
         if self._document is not None:
             self._follow_settings(self._document, step)
+        self._follow_recall(step, in_force)
         if step is not flag_rule.Step.APPLY or self._document is None:
             if step is flag_rule.Step.IN_FORCE:
                 self._apply_error = ""
@@ -125,9 +145,19 @@ class Follower:
 
     def _follow_settings(self, document: flag_rule.Document, step: flag_rule.Step) -> None:
         """Objective and classes travel with the flags and change with them; any are better than none."""
-        if step in (flag_rule.Step.APPLY, flag_rule.Step.IN_FORCE) or not self._has_settings:
-            self._has_settings = True
+        if step in (flag_rule.Step.APPLY, flag_rule.Step.IN_FORCE) or self.settings is None:
+            self.settings = document.settings
             self._set_settings(document.settings)
+
+    def _follow_recall(self, step: flag_rule.Step, in_force: FlagsState | None) -> None:
+        """Since when flags were to be off. A document that comes meanwhile and asks the same starts nothing
+        anew."""
+        recalled: tuple[str, ...] = ()
+        if step is flag_rule.Step.APPLY and self._document is not None and in_force is not None:
+            recalled = flag_rule.taken_back(self._document.settings, in_force)
+        if recalled and not self._recalled:
+            self._recalled_at = self._clock()
+        self._recalled = recalled
 
     async def _apply(self, document: flag_rule.Document) -> None:
         generation = document.settings.generation
@@ -144,6 +174,7 @@ class Follower:
             self._failed(generation, str(error), metrics.FlagsErrorReason.UNREACHABLE)
             return
         self._watch.note_flags(state)
+        self._recalled = ()
         self._apply_error = ""
         self._counts.flags_applied += 1
         took_s = round(self._clock() - started, 3)

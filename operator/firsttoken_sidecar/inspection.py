@@ -24,12 +24,12 @@ DEFAULT_BYTES_PER_TOKEN = 4.0
 _IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Inspected:
     """One body, and the headers that go with it."""
 
     body: bytes | None = field(default=None, repr=False)
-    """None: larger than `INSPECTED_BYTES`, or of a length that shows only at its end; it is not in memory."""
+    """None: it is not in memory, since it is larger than `INSPECTED_BYTES`, or was sent for good."""
     body_hash: bytes = b""
     """Of the whole body; empty when it is not in memory."""
     model: str = ""

@@ -10,8 +10,6 @@ import logging
 import time
 from collections.abc import Callable
 
-from aiohttp.http_exceptions import HttpProcessingError
-
 EVERY_S = 30.0
 PACKAGE = "firsttoken_sidecar"
 _FIELDS = "fields"
@@ -70,24 +68,6 @@ class Limited:
         if swallowed:
             values["repeats_not_logged"] = swallowed
         self._logger.warning(message, extra=fields(**values))
-
-
-class MalformedRequests(logging.Filter):
-    """Turns the HTTP library's traceback for a malformed request into one limited line.
-
-    The library would print the offending bytes, and those may hold a key or a prompt.
-    """
-
-    def __init__(self, limited: Limited) -> None:
-        super().__init__()
-        self._limited = limited
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if not isinstance(error, HttpProcessingError):
-            return True
-        self._limited.warning("malformed request refused", kind=type(error).__name__)
-        return False
 
 
 def configure(level: str, log_format: str) -> None:

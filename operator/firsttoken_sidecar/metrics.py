@@ -43,6 +43,10 @@ class RefusalReason(StrEnum):
     UNAUTHORIZED = "unauthorized"
     KEYS_UNAVAILABLE = "keys_unavailable"
     RATE_LIMITED = "rate_limited"
+    OBJECTIVE = "objective"
+    """Its first token would have come too late."""
+    MEMORY = "memory"
+    """Too many bodies at once."""
 
 
 class FlagsErrorReason(StrEnum):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from firsttoken_sidecar import logs
+from firsttoken_sidecar import connections, logs
 
 SHUTDOWN_S = 1.0
 """For handlers that are still at work when the process ends; a drain has long waited for streams."""
@@ -17,25 +17,22 @@ LINGERING_S = 2.0
 class Server:
     """A running server. Close it with `close`."""
 
-    runner: web.AppRunner
+    runner: connections.Runner
     port: int
+    connections: connections.Connections
 
     async def close(self) -> None:
         await self.runner.cleanup()
 
-    def connections(self) -> list[web.RequestHandler]:
-        """Every open client connection, idle or not."""
-        return self.runner.server.connections if self.runner.server is not None else []
-
 
 async def start(application: web.Application, name: str, host: str | None, port: int) -> Server:
     """Listens on `port` (0: any free one) of `host` (None: all addresses)."""
-    logger = logging.getLogger(f"{logs.PACKAGE}.{name}")
-    logger.addFilter(logs.MalformedRequests(logs.Limited(logging.getLogger(__name__))))
-    runner = web.AppRunner(
+    watched = connections.Connections()
+    runner = connections.Runner(
         application,
+        watched,
         access_log=None,
-        logger=logger,
+        logger=logging.getLogger(f"{logs.PACKAGE}.{name}"),
         # A client that leaves cancels its handler.
         handler_cancellation=True,
         # Bodies go on as they came, compressed ones too.
@@ -45,4 +42,4 @@ async def start(application: web.Application, name: str, host: str | None, port:
     )
     await runner.setup()
     await web.TCPSite(runner, host, port).start()
-    return Server(runner, runner.addresses[0][1])
+    return Server(runner, runner.addresses[0][1], watched)

@@ -11,19 +11,33 @@ from typing import Any
 import aiohttp
 
 from firsttoken_sidecar import (
+    addresses,
+    admitter,
+    arrivals,
+    auth,
+    dispatch,
     drain,
+    engine_address,
     engine_choice,
     flags,
+    forwarding,
+    gateway,
+    joining,
     logs,
     metrics,
     ops,
+    peers,
     proxy,
+    relay,
+    route_counts,
+    router,
     servers,
     settings,
     state,
     timing,
     traffic,
     watch,
+    zone,
 )
 
 logger = logging.getLogger(__name__)
@@ -52,10 +66,15 @@ async def running(
     """A sidecar that listens until the block ends."""
     counts = metrics.Counts()
     ledger = timing.Ledger()
+    routed = route_counts.RouteCounts()
     open_requests = drain.OpenRequests()
     async with contextlib.AsyncExitStack() as stack:
-        to_engine = await stack.enter_async_context(proxy.session())
-        to_ops = await stack.enter_async_context(aiohttp.ClientSession())
+        to_engine = await stack.enter_async_context(proxy.session(chosen.engine_url))
+        to_ops = await stack.enter_async_context(_ops_session(chosen))
+        own_address = chosen.pod_ip or addresses.specific(chosen.host)
+        to_peers = await stack.enter_async_context(forwarding.session(own_address))
+        place = zone.Zone(chosen.zone, chosen.pod_info_folder, clock)
+        keys = auth.Auth(chosen.auth_folder, clock, counts)
         engine = engine_choice.make(chosen, to_ops, clock)
         watched = watch.Watch(engine, clock, on_loading=lambda: draining.resume())
         follower = flags.Follower(
@@ -71,37 +90,108 @@ async def running(
             chosen.deregister_delay_s,
             chosen.drain_timeout_s,
             open_requests,
-            on_refusing=lambda: door.close_idle(http.connections()),
+            on_refusing=lambda: http.connections.close_idle(),
         )
-        forward = proxy.Proxy(to_engine, chosen.engine_url, ledger, counts, clock, chosen.max_body_bytes)
-        door = traffic.Traffic(forward, draining, open_requests, ledger, counts, clock)
-        reporter = state.Reporter(chosen.pod_name, watched, follower, draining, open_requests, ledger, clock)
+        admission = admitter.Admitter(
+            state=lambda: watched.state,
+            settings=lambda: follower.settings,
+            ask=_ask_nobody,
+            on_refused=lambda arrival, tokens: None,
+            clock=clock,
+        )
+        reporter = state.Reporter(
+            chosen.pod_name,
+            watched,
+            follower,
+            draining,
+            open_requests,
+            ledger,
+            clock,
+            zone=place.name,
+            load=admission.load,
+            authenticator=keys,
+        )
+        known = peers.Peers(
+            chosen.peers_hosts,
+            own_address,
+            lambda: ops_server.port,
+            to_peers,
+            routed,
+            clock,
+        )
+        routes = router.Router(
+            chosen.routing_strategy,
+            place.name,
+            known,
+            routed,
+            clock,
+            own_load=admission.load,
+            is_own_accepting=lambda: not reporter.why_not_ready(),
+            settings=lambda: follower.settings,
+        )
+        joiner = joining.Joiner()
+        stack.push_async_callback(joiner.close)
+        forward = proxy.Proxy(to_engine, chosen.engine_url, counts, clock)
+        dispatcher = dispatch.Dispatch(
+            routes,
+            forwarding.Forwarding(to_peers, lambda: http.port, clock),
+            admission,
+            forward,
+            engine,
+            lambda: follower.settings,
+            hides_keys=keys.is_on,
+        )
+        behind = gateway.Gateway(
+            keys,
+            routes,
+            dispatcher,
+            joiner,
+            forward,
+            relay.Relay(counts),
+            ledger,
+            lambda: follower.settings,
+            clock,
+            max_body_bytes=chosen.max_body_bytes,
+            is_traced=chosen.is_traced,
+        )
+        door = traffic.Traffic(behind, draining, open_requests, counts, clock)
 
         def gauges() -> metrics.Gauges:
             return metrics.Gauges(
-                in_flight=open_requests.count,
                 now_s=clock(),
+                in_flight=open_requests.count,
                 is_ready=not reporter.why_not_ready(),
                 is_draining=draining.is_draining,
                 is_engine_up=watched.is_ready,
                 flags_generation=follower.report().generation,
             )
 
-        collector = metrics.SidecarCollector(counts, ledger, gauges)
-        back_office = ops.Ops(reporter, watched, engine, collector)
-        background = (
-            await _background(stack, watched.run(), "watch"),
-            await _background(stack, follower.run(), "flags"),
-        )
+        back_office = ops.Ops(reporter, watched, engine, metrics.SidecarCollector(counts, ledger, gauges))
+        work = {"watch": watched.run(), "flags": follower.run()}
+        if keys.is_on:
+            work["auth"] = keys.run()
+        background = tuple([await _background(stack, each, name) for name, each in work.items()])
         ops_server = await servers.start(back_office.application(), "ops", chosen.host, chosen.ops_port)
         stack.push_async_callback(ops_server.close)
         http = await servers.start(door.application(), "http", chosen.host, chosen.http_port)
         stack.push_async_callback(http.close)
+        if not known.is_alone:
+            background += (await _background(stack, known.run(), "peers"),)
         await stack.enter_async_context(drain.DrainSocket(chosen.drain_socket, draining))
         logger.info(
             "listening", extra=logs.fields(http=http.port, ops=ops_server.port, drain=chosen.drain_socket)
         )
         yield Sidecar(http.port, ops_server.port, draining, background)
+
+
+async def _ask_nobody(arrival: arrivals.Arrival) -> object:
+    return None
+
+
+def _ops_session(chosen: settings.Settings) -> aiohttp.ClientSession:
+    """To where the engine is asked about itself; vLLM has one port for everything."""
+    url = chosen.engine_url if chosen.engine == "vllm" else chosen.engine_ops_url
+    return aiohttp.ClientSession(connector=engine_address.connector(url))
 
 
 async def _background(

@@ -18,7 +18,7 @@ class Reporter:
         open_requests: drain.OpenRequests,
         ledger: timing.Ledger,
         clock: Callable[[], float],
-        zone: str = "",
+        zone: Callable[[], str] = str,
         load: Callable[[], LoadState | None] = lambda: None,
         authenticator: auth.Auth | None = None,
     ) -> None:
@@ -48,6 +48,8 @@ class Reporter:
         in_force = self._follower.report()
         if in_force.generation == 0:
             return f"no flags applied yet: {in_force.error or 'in progress'}"
+        if reason := self._follower.why_not_ready():
+            return reason
         return self._auth.why_not_ready() if self._auth is not None else ""
 
     def state(self) -> SidecarState:
@@ -62,7 +64,7 @@ class Reporter:
             arrivals_total=ledger.arrivals_total,
             rejected_by_class={each.objective.name: each.rejected_total for each in ledger.classes},
             demand_tokens_total=ledger.demand.tokens_total,
-            zone=self._zone,
+            zone=self._zone(),
             auth_error=self._auth.error if self._auth is not None else "",
             load=self._load(),
             flags=self._follower.report(),

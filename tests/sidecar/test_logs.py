@@ -2,7 +2,6 @@ import json
 import logging
 
 import pytest
-from aiohttp.http_exceptions import BadHttpMessage
 
 from firsttoken_sidecar import logs
 
@@ -45,15 +44,6 @@ def test_a_repeated_warning_is_swallowed_and_its_number_told(caplog: pytest.LogC
         ("no engine", {"at": 31, "repeats_not_logged": 3}),
         ("another kind", {}),
     ]
-
-
-def test_the_librarys_traceback_of_a_malformed_request_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    keep = logs.MalformedRequests(logs.Limited(logging.getLogger("test")))
-    assert not keep.filter(record(error=BadHttpMessage("Bearer s3cret")))
-    assert keep.filter(record(error=ValueError("ours")))
-    assert keep.filter(record())
-    assert [r.getMessage() for r in caplog.records] == ["malformed request refused"]
-    assert "s3cret" not in caplog.text
 
 
 def test_configure_sets_level_and_form(capsys: pytest.CaptureFixture[str]) -> None:

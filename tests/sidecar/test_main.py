@@ -137,6 +137,6 @@ async def test_a_wrong_setting_ends_it_with_one_line() -> None:
 
 
 async def test_nothing_heavy_is_imported() -> None:
-    heavy = "{'torch', 'transformers', 'numpy', 'kopf', 'kubernetes', 'msgspec', 'firsttoken_runtime'}"
+    heavy = "{'torch', 'transformers', 'numpy', 'kopf', 'kubernetes', 'firsttoken_runtime'}"
     program = f"import sys, firsttoken_sidecar.__main__; print(sorted({heavy} & set(sys.modules)))"
     assert await run("-c", program) == (0, "[]\n", "")

@@ -311,4 +311,4 @@ async def test_an_error_is_no_first_token() -> None:
         assert state.ttft is not None
         assert (state.arrivals_total, sum(state.ttft.counts)) == (1, 0)
         async with sidecar.client.get(sidecar.ops("/metrics")) as metrics:
-            assert "firsttoken_undecided_total 1.0" in await metrics.text()
+            assert 'firsttoken_undecided_total{class=""} 1.0' in await metrics.text()

@@ -14,15 +14,15 @@ async def test_a_server_knows_its_port_and_its_connections() -> None:
     application.router.add_post("/", hello)
     server = await servers.start(application, "test", fakes.LOOPBACK, 0)
     assert server.port > 0
-    assert server.connections() == []
+    assert len(server.connections) == 0
     async with fakes.raw(server.port) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc")
         assert await reader.readuntil(b"abc"), "not decoded on the way"
-        assert len(server.connections()) == 1
+        assert len(server.connections) == 1
         await server.close()
         assert await reader.read() == b""
         writer.close()
-        assert server.connections() == []
+        assert len(server.connections) == 0
 
 
 async def test_a_client_that_leaves_cancels_the_handler() -> None:

@@ -1,0 +1,199 @@
+"""Where a request is answered: by the engine of this pod or by a peer; and elsewhere when that fails.
+
+Only before the first byte of an answer, and only while the body is in memory, can a request go elsewhere.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from multidict import CIMultiDict
+from yarl import URL
+
+from firsttoken_api import errors
+from firsttoken_api.hot_settings import HotSettings
+from firsttoken_sidecar import (
+    admitter,
+    answers,
+    arrivals,
+    body_memory,
+    classes,
+    engines,
+    exchange,
+    forwarding,
+    headers,
+    proxy,
+    route_counts,
+    router,
+    stages,
+    upload,
+)
+from firsttoken_sidecar.peer import Peer
+
+_NOT_SERVING = (502, 503)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What goes on of a client's request."""
+
+    method: str
+    target: URL
+    headers: CIMultiDict[str]
+    """As they go to a peer."""
+    upload: upload.Upload
+
+
+class Dispatch:
+    """Sends each request where it is answered soonest."""
+
+    def __init__(
+        self,
+        routes: router.Router,
+        to_peers: forwarding.Forwarding,
+        admission: admitter.Admitter,
+        to_engine: proxy.Proxy,
+        engine: engines.Engine,
+        settings: Callable[[], HotSettings | None],
+        *,
+        hides_keys: bool,
+    ) -> None:
+        """hides_keys: API keys are checked here and not for the engine to see."""
+        self._routes = routes
+        self._to_peers = to_peers
+        self._admitter = admission
+        self._to_engine = to_engine
+        self._engine = engine
+        self._settings = settings
+        self._hides_keys = hides_keys
+
+    async def open(
+        self, arrival: arrivals.Arrival, request: Request, on_sent: Callable[[], None]
+    ) -> exchange.Exchange:
+        """The answer, when its first bytes have come. `on_sent` is called each time it is sent.
+
+        Raises errors.ApiError.
+        """
+        if arrival.inspected.body is None or arrival.is_forwarded:
+            return await self._own(arrival, request, on_sent)
+        target = await self._routes.route(arrival)
+        if target.peer is not None:
+            taken = await self._peer(target.peer, arrival, request, on_sent)
+            return taken if taken is not None else await self._own(arrival, request, on_sent)
+        try:
+            own = await self._own(arrival, request, on_sent)
+        except (errors.EngineUnreachableError, errors.UnavailableError):
+            if (taken := await self._elsewhere(arrival, request, on_sent)) is not None:
+                return taken
+            raise
+        if own.status in _NOT_SERVING and (taken := await self._elsewhere(arrival, request, on_sent)):
+            own.close()
+            return taken
+        return own
+
+    async def _elsewhere(
+        self, arrival: arrivals.Arrival, request: Request, on_sent: Callable[[], None]
+    ) -> exchange.Exchange | None:
+        target = await self._routes.route(arrival, failed=frozenset({router.OWN}))
+        if target.peer is None:
+            return None
+        return await self._peer(target.peer, arrival, request, on_sent)
+
+    async def _peer(
+        self,
+        peer: Peer,
+        arrival: arrivals.Arrival,
+        request: Request,
+        on_sent: Callable[[], None],
+    ) -> exchange.Exchange | None:
+        """None: it failed before its first byte."""
+        body = arrival.inspected.body
+        assert body is not None, "only what is in memory goes to a peer"
+        on_sent()
+        passed = request.headers.copy()
+        passed.popall("Content-Length", None)
+        try:
+            response = await self._to_peers.send(
+                peer, request.method, str(request.target), passed, body, arrival
+            )
+            upstream = answers.Upstream(response)
+            await _first(upstream)
+        except answers.BrokenOffError as error:
+            reason = route_counts.PeerFailureReason.CONNECTION
+            self._routes.failed(peer, forwarding.PeerFailedError(f"{peer.name}: {error}", reason))
+            return None
+        except forwarding.PeerFailedError as error:
+            self._routes.failed(peer, error)
+            return None
+        return exchange.Exchange(upstream, None)
+
+    async def _own(
+        self, arrival: arrivals.Arrival, request: Request, on_sent: Callable[[], None]
+    ) -> exchange.Exchange:
+        ticket = await self._admitter.admit(arrival)
+        try:
+            passed = headers.for_engine(request.headers, arrival.caller.tenant, hides_key=self._hides_keys)
+            ticket.sent()
+            on_sent()
+            upstream = await self._to_engine.send(
+                proxy.Outgoing(request.method, request.target, passed, self._body(arrival, request, passed))
+            )
+            try:
+                await _first(upstream)
+            except answers.BrokenOffError as error:
+                raise self._to_engine.broke_off(error) from error
+        except BaseException:
+            ticket.closed()
+            raise
+        return exchange.Exchange(upstream, ticket)
+
+    def _body(
+        self, arrival: arrivals.Arrival, request: Request, passed: CIMultiDict[str]
+    ) -> bytes | upload.Upload:
+        body = arrival.inspected.body
+        if body is None:
+            return request.upload
+        passed.popall("Content-Length", None)
+        settings = self._settings()
+        known = classes.by_name(settings, arrival.inspected.request_class) if settings is not None else None
+        return self._engine.body_for(body, known.priority if known is not None else 0)
+
+
+class Work:
+    """One request for tokens, until it is sent for good: then its body is given up."""
+
+    def __init__(
+        self, dispatcher: Dispatch, arrival: arrivals.Arrival, request: Request, lease: body_memory.Lease
+    ) -> None:
+        """lease: of the memory of the body."""
+        self._dispatch = dispatcher
+        self._lease = lease
+        self.arrival = arrival
+        self.request = request
+        self.is_shared = False
+        """Others may wait for it too: it does not end with the client that brought it."""
+        self.stamps: stages.Stamps | None = None
+        """What its engine said of it, once it is answered."""
+
+    async def open(self, on_sent: Callable[[], None]) -> exchange.Exchange:
+        """As `Dispatch.open`."""
+        try:
+            return await self._dispatch.open(self.arrival, self.request, on_sent)
+        finally:
+            self.arrival.inspected.body = None
+            self._lease.release()
+
+    @property
+    def used_tokens(self) -> int | None:
+        """None: not known."""
+        if self.stamps is None or self.stamps.completion_tokens is None:
+            return None
+        return self.stamps.prompt_tokens + self.stamps.completion_tokens
+
+
+async def _first(upstream: answers.Upstream) -> None:
+    """Waits for the first bytes; whoever does not live to see them gives the answer up."""
+    try:
+        await upstream.wait_for_first()
+    except BaseException:
+        upstream.close()
+        raise

@@ -1,0 +1,40 @@
+"""A request under way: its answer, and the ticket of whoever let it into the engine's line."""
+
+from collections.abc import Mapping
+
+from firsttoken_sidecar import admission, answers, stages
+
+
+class Exchange:
+    """An `answers.Answer`. Close it, whatever happened."""
+
+    def __init__(self, upstream: answers.Upstream, ticket: admission.Ticket | None) -> None:
+        """ticket: None for a request that a peer took."""
+        self._upstream = upstream
+        self.ticket = ticket
+
+    @property
+    def status(self) -> int:
+        return self._upstream.status
+
+    @property
+    def reason(self) -> str | None:
+        return self._upstream.reason
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._upstream.headers
+
+    async def read(self) -> bytes:
+        return await self._upstream.read()
+
+    def first_content(self, ttft_s: float, stamps: stages.Stamps | None) -> None:
+        """Its first content was written, so long after its arrival."""
+        if self.ticket is not None:
+            self.ticket.first_content(ttft_s, stamps)
+
+    def close(self) -> None:
+        """An answer that is not complete is given up by whoever computes it."""
+        self._upstream.close()
+        if self.ticket is not None:
+            self.ticket.closed()
