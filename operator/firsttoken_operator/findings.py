@@ -13,7 +13,7 @@ from firsttoken_api.flags import FlagMode
 from firsttoken_api.reasons import ConditionType, Reason
 from firsttoken_api.state import Phase
 from firsttoken_api.status import Resolved, SloStatus
-from firsttoken_operator import plan, resolution, slo
+from firsttoken_operator import flag_rollout, plan, resolution, slo
 from firsttoken_operator.observed import Cause, Observed, Pod
 
 SCRAPE_FAILURES = 3
@@ -217,11 +217,17 @@ def _flags_applied(observed: Observed, decided: plan.Plan) -> Finding:
         )
     if progress.stuck:
         stuck = ", ".join(pod.name for pod in progress.stuck)
+        off = frozenset(each.name for each in decided.decisions if not each.enabled)
+        kept = sorted({name for pod in progress.stuck for name in flag_rollout.keeps_on(pod, off)})
+        what_next = (
+            f"{', '.join(kept)} is still on there, so the pod is out of service and is deleted"
+            if kept
+            else "it is tried again. If it stays so, delete the pod"
+        )
         return answer(
             ConditionStatus.FALSE,
             Reason.APPLYING,
-            f"{stuck} did not take generation {decided.generation} within 30 s; it is tried again. "
-            "If it stays so, delete the pod",
+            f"{stuck} did not take generation {decided.generation} within 30 s; {what_next}",
         )
     if progress.behind:
         return answer(

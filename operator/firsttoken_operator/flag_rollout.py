@@ -3,8 +3,9 @@
 Replicas switch one at a time, in the order of their names: the operator marks a pod `<generation>.<try>`, its
 sidecar applies that generation and says so on `/state`, then the next pod is marked. A pod that does not
 answer is marked again after 2, 4 and 8 s; after 30 s it is named in FlagsApplied=False and the others go on,
-so that one sick pod does not keep the user's settings from the rest. A refusal stops the line: the next
-engine would refuse the same document.
+so that one sick pod does not keep the user's settings from the rest. One that keeps a flag on which is to be
+off is out of service by then (its sidecar says so) and is deleted, one at a time; another takes its place and
+reads the newest flags. A refusal stops the line: the next engine would refuse the same document.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ RETRY_AFTER_S = (2.0, 4.0, 8.0)
 GIVE_UP_S = 30.0
 REFUSAL_AFTER_S = 2.0
 """An error younger than this may still be about the settings before."""
+RECALL_MARGIN_S = 5.0
+"""A pod that is still ready has so much longer before it is deleted: its sidecar counts for itself."""
 UNREADABLE_AFTER = 3
 """Scrapes that must fail before a ready pod is asked blindly."""
 
@@ -33,6 +36,8 @@ class Progress:
     stuck: tuple[Pod, ...] = ()
     """Did not take the flags for 30 s."""
     refused: tuple[Pod, ...] = ()
+    delete: Pod | None = None
+    """Keeps a flag on that is to be off, for too long: it is to be deleted now."""
     again_after_s: float | None = None
 
 
@@ -42,8 +47,18 @@ def has_applied(pod: Pod, generation: int, content_hash: str) -> bool:
     return flags is not None and flags.generation == generation and flags.hash in ("", content_hash)
 
 
-def advance(pods: tuple[Pod, ...], generation: int, content_hash: str, now: float) -> Progress:
-    """`pods`: live serving pods. Those whose engine has no settings yet take the newest by themselves."""
+def advance(
+    pods: tuple[Pod, ...],
+    generation: int,
+    content_hash: str,
+    now: float,
+    off: frozenset[str] = frozenset(),
+    may_delete: bool = True,
+) -> Progress:
+    """`pods`: live serving pods. Those whose engine has no settings yet take the newest by themselves.
+
+    off: flags that this generation has off; may_delete: no pod is on its way out already.
+    """
     concerned = tuple(
         sorted(
             (pod for pod in pods if _is_concerned(pod)),
@@ -64,9 +79,15 @@ def advance(pods: tuple[Pod, ...], generation: int, content_hash: str, now: floa
     stuck = tuple(pod for pod in marked if waited_s[pod.uid] >= GIVE_UP_S and pod not in refused)
     waiting = tuple(pod for pod in marked if pod not in refused and pod not in stuck)
 
+    recalled = [pod for pod in stuck if keeps_on(pod, off)]
+    due = [pod for pod in recalled if _is_out(pod, waited_s[pod.uid])]
+    delete = due[0] if due and may_delete else None
+
     mark: tuple[Pod, FlagsMark] | None = None
-    waits: list[float] = []
-    for pod in (*waiting, *stuck):
+    waits: list[float] = [
+        GIVE_UP_S + RECALL_MARGIN_S - waited_s[pod.uid] for pod in recalled if pod not in due
+    ]
+    for pod in (*waiting, *(pod for pod in stuck if pod is not delete)):
         due_in_s = _due_in_s(pod, generation, now)
         if due_in_s <= 0 and mark is None:
             assert pod.mark is not None
@@ -86,8 +107,19 @@ def advance(pods: tuple[Pod, ...], generation: int, content_hash: str, now: floa
         behind=behind,
         stuck=stuck,
         refused=refused,
+        delete=delete,
         again_after_s=max(0.05, min(waits)) if waits else None,
     )
+
+
+def keeps_on(pod: Pod, off: frozenset[str]) -> tuple[str, ...]:
+    """Flags that are to be off and that its engine last said are on."""
+    return tuple(name for name in pod.state.flags.enabled if name in off) if pod.state else ()
+
+
+def _is_out(pod: Pod, waited_s: float) -> bool:
+    """Nothing is lost with it any more, or too much time."""
+    return not pod.ready or waited_s >= GIVE_UP_S + RECALL_MARGIN_S
 
 
 def _is_concerned(pod: Pod) -> bool:

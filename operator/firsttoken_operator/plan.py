@@ -103,7 +103,14 @@ def make(observed: Observed, images: settings.Images, forced_off: frozenset[str]
     document = flags.document(decisions, service.spec, 1)
     generation = _generation(observed, document.hash)
     document = flags.document(decisions, service.spec, generation)
-    progress = flag_rollout.advance(observed.live_pods(), generation, document.hash, now)
+    progress = flag_rollout.advance(
+        observed.live_pods(),
+        generation,
+        document.hash,
+        now,
+        off=frozenset(each.name for each in decisions if not each.enabled),
+        may_delete=not any(pod.deleting and pod.ends_s > now for pod in observed.pods),
+    )
 
     actions: list[Action] = []
     replicas = _replicas(observed, choice, wanted, now)
@@ -116,6 +123,8 @@ def make(observed: Observed, images: settings.Images, forced_off: frozenset[str]
         ]
         if progress.mark is not None:
             actions.append(Mark(*progress.mark))
+        if progress.delete is not None:
+            actions.append(Delete(kinds.POD, progress.delete.name, progress.delete.uid))
         actions += _records(observed, choice)
         actions += _deployments(observed, choice, replicas)
     actions += [
@@ -139,7 +148,7 @@ def make(observed: Observed, images: settings.Images, forced_off: frozenset[str]
     ]
     if not_built or is_paused:
         # Nothing is done, so nothing that was asked for can be waited for.
-        actions, waits, progress = [], [], replace(progress, mark=None, watch=())
+        actions, waits, progress = [], [], replace(progress, mark=None, watch=(), delete=None)
     return Plan(
         actions=tuple(actions),
         wanted=wanted,

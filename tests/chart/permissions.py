@@ -17,7 +17,7 @@ WATCHED: Granted = {
     ("", "configmaps"): set(_ALL),
     ("policy", "poddisruptionbudgets"): {"get", "list", "watch", "create", "patch"},
     ("batch", "jobs"): set(_ALL),
-    ("", "pods"): {"list", "watch", "patch"},
+    ("", "pods"): {"list", "watch", "patch", "delete"},
     ("", "events"): {"list"},
 }
 # In scope cluster, besides.

@@ -1,5 +1,7 @@
 """What is said of a service, condition by condition."""
 
+import dataclasses
+
 from builders import observed as build
 from builders.observed import NOW
 from builders.reported import FIRST, HASH, SERVICE, brief, conditions, observed, ready_pod, report
@@ -119,6 +121,14 @@ def test_flags_on_their_way_stuck_and_refused() -> None:
     assert brief(stuck) == ("False", "Applying")
     assert "chat-9" in stuck.message
     assert "30 s" in stuck.message
+    keeping = marked(40)
+    assert keeping.state is not None
+    state = keeping.state.model_copy(
+        update={"flags": keeping.state.flags.model_copy(update={"enabled": ("chunked-prefill", "paged-kv")})}
+    )
+    keeping = dataclasses.replace(keeping, state=state)
+    kept = conditions(observed(keeping, service=service, documents=written))["FlagsApplied"]
+    assert "chunked-prefill is still on there, so the pod is out of service and is deleted" in kept.message
     refusing = observed(marked(3, "chunkTokens too small"), service=service, documents=written)
     refused = conditions(refusing)["FlagsApplied"]
     assert brief(refused) == ("False", "RejectedByEngine")

@@ -143,3 +143,74 @@ def test_all_that_answer_switch_one_at_a_time(delays: list[float], tick: float) 
         pod = pods[f"pod-{number}"]
         has_applied = flag_rollout.has_applied(pod, 2, HASH)
         assert has_applied == (delay_s != float("inf"))
+
+
+OFF = frozenset({"kv-int8"})
+
+
+def keeping(name: str, ago_s: float, ready: bool = False, enabled: tuple[str, ...] = ("kv-int8",)) -> Pod:
+    """Was asked so long ago to take kv-int8 back, and has it on."""
+    return build.pod(
+        name,
+        ready=ready,
+        state=build.sidecar_state(generation=1, hash="old", enabled=enabled),
+        mark=FlagsMark(2, 4),
+        bump=Bump(2, NOW - ago_s, NOW - 5.0),
+    )
+
+
+def recall(*pods: Pod, may_delete: bool = True) -> flag_rollout.Progress:
+    return flag_rollout.advance(pods, 2, HASH, NOW, OFF, may_delete)
+
+
+def test_a_pod_that_keeps_a_flag_on_is_deleted_once_it_is_out_of_service() -> None:
+    assert recall(keeping("a", 29.0)).delete is None
+    deleted = recall(keeping("a", 30.5)).delete
+    assert deleted is not None
+    assert deleted.name == "a"
+
+
+def test_one_that_is_still_ready_is_waited_for_a_little() -> None:
+    progress = recall(keeping("a", 31.0, ready=True))
+    assert progress.delete is None
+    assert progress.again_after_s is not None
+    assert progress.again_after_s <= flag_rollout.RECALL_MARGIN_S - 1.0
+    assert recall(keeping("a", 35.0, ready=True)).delete is not None
+
+
+def test_a_pod_that_only_lacks_a_flag_is_not_deleted() -> None:
+    assert recall(keeping("a", 99.0, enabled=("prefix-cache",))).delete is None
+    assert recall(keeping("a", 99.0, enabled=())).delete is None
+
+
+def test_they_are_deleted_one_at_a_time() -> None:
+    pods = keeping("b", 99.0), keeping("a", 99.0)
+    deleted = recall(*pods).delete
+    assert deleted is not None
+    assert deleted.name == "a"
+    waiting = recall(*pods, may_delete=False)
+    assert waiting.delete is None
+    assert [pod.name for pod in waiting.stuck] == ["a", "b"]
+
+
+def test_a_refusal_deletes_nothing() -> None:
+    refusing = build.pod(
+        "a",
+        state=build.sidecar_state(1, "old", error="kv-int8: no", enabled=("kv-int8",)),
+        mark=FlagsMark(2, 4),
+        bump=Bump(2, NOW - 99.0, NOW - 5.0),
+    )
+    progress = recall(refusing)
+    assert [pod.name for pod in progress.refused] == ["a"]
+    assert progress.delete is None
+
+
+def test_the_pod_that_is_deleted_is_not_asked_again() -> None:
+    sick = keeping("a", 99.0)
+    overdue = build.pod(
+        "a", ready=False, state=sick.state, mark=sick.mark, bump=Bump(2, NOW - 99.0, NOW - 60.0)
+    )
+    progress = recall(overdue, old("b"))
+    assert progress.delete is not None
+    assert progress.mark is not None
+    assert progress.mark[0].name == "b"

@@ -12,7 +12,7 @@ from firsttoken_api.conditions import Condition, ConditionStatus
 from firsttoken_api.reasons import Reason
 from firsttoken_api.status import FlagGeneration, InferenceServiceStatus, Revisions
 from firsttoken_operator import flags, kinds, plan
-from firsttoken_operator.observed import Bump, Cause, FlagsMark, Observed
+from firsttoken_operator.observed import Bump, Cause, FlagsMark, Observed, Pod
 
 SERVICE = build.service()
 FIRST = build.revision(SERVICE)
@@ -370,3 +370,31 @@ def test_fleet_wide_switches_are_hot() -> None:
     made = make(running(), off=frozenset({"chunked-prefill"}))
     assert made.generation == 2
     assert made.choice.create is None
+
+
+def test_a_pod_that_keeps_a_flag_on_is_deleted_and_one_at_a_time() -> None:
+    service = build.service(optimizations=[{"name": "chunked-prefill", "mode": "Disabled"}])
+
+    def keeping(name: str) -> Pod:
+        return build.pod(
+            name,
+            revision=FIRST.name,
+            ready=False,
+            state=build.sidecar_state(1, "old", enabled=("chunked-prefill",)),
+            mark=FlagsMark(2, 4),
+            bump=Bump(2, NOW - 31, NOW - 1),
+        )
+
+    written = (build.document(FIRST, 2, content_hash(service)),)
+    pods = keeping("a"), keeping("b")
+    made = make(running(service, pods=pods, documents=written))
+    assert [(a.kind.name, a.uid) for a in made.actions if isinstance(a, plan.Delete)] == [
+        ("Pod", pods[0].uid)
+    ]
+    leaving = dataclasses.replace(pods[0], deleting=True, ends_s=NOW + 60)
+    made = make(running(service, pods=(leaving, pods[1]), documents=written))
+    assert names_of(made, plan.Delete) == []
+    paused = build.service(
+        {names.ANNOTATION_PAUSED: "true"}, optimizations=[{"name": "chunked-prefill", "mode": "Disabled"}]
+    )
+    assert make(running(paused, pods=pods, documents=written)).actions == ()

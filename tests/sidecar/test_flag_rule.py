@@ -1,5 +1,6 @@
 import pytest
 
+from firsttoken_api.hot_settings import EffectiveFlag
 from firsttoken_api.state import FlagsState
 from firsttoken_sidecar import flag_rule
 from firsttoken_sidecar.flag_rule import Named, Step
@@ -82,3 +83,23 @@ def test_annotations_as_the_kubelet_writes_them(content: bytes, expected: Named 
 def test_a_bad_document_says_where(content: bytes, place: str) -> None:
     with pytest.raises(flag_rule.BadDocumentError, match=f"^flags.json: .*{place}"):
         flag_rule.parse_document(content)
+
+
+@pytest.mark.parametrize(
+    ("listed", "enabled", "expected"),
+    [
+        ({"chunked-prefill": False}, ("chunked-prefill", "prefix-cache"), ("chunked-prefill",)),
+        ({"chunked-prefill": True}, ("chunked-prefill",), ()),
+        ({"chunked-prefill": False}, (), ()),
+        # Not listed: the flag's default, on or off; one that nobody knows is to be off.
+        ({}, ("prefix-cache",), ()),
+        ({}, ("kv-int8", "prefix-cache", "of-tomorrow"), ("kv-int8", "of-tomorrow")),
+    ],
+)
+def test_what_is_taken_back(
+    listed: dict[str, bool], enabled: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    settings = parsed(1).settings.model_copy(
+        update={"flags": tuple(EffectiveFlag(name=name, enabled=on) for name, on in listed.items())}
+    )
+    assert flag_rule.taken_back(settings, FlagsState(generation=1, enabled=enabled)) == expected

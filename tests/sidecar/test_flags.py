@@ -8,7 +8,7 @@ import pytest
 
 from firsttoken_api.hot_settings import ClassSettings, HotSettings, Objective, RouteSettings
 from firsttoken_api.state import FlagsState, Phase
-from firsttoken_sidecar import engines, flags, metrics, watch
+from firsttoken_sidecar import engine_firsttoken, engines, flags, metrics, watch
 from sidecar import fakes
 
 
@@ -31,7 +31,7 @@ class Rig:
             self.mounts.flags,
             self.mounts.pod,
             lambda: self.now,
-            self.objectives.append,
+            lambda settings: self.objectives.append(settings.objective),
             self.counts,
         )
 
@@ -45,7 +45,9 @@ class Rig:
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     async with fakes.engine() as engine, aiohttp.ClientSession() as session:
-        yield Rig(engine, engines.FirsttokenEngine(session, engine.api_url, engine.ops_url), tmp_path)
+        yield Rig(
+            engine, engine_firsttoken.FirsttokenEngine(session, engine.api_url, engine.ops_url), tmp_path
+        )
 
 
 async def test_a_new_pod_takes_the_newest(rig: Rig) -> None:
@@ -228,3 +230,61 @@ async def test_a_patch_reaches_the_engine_in_half_a_second() -> None:
         state = await sidecar.until(lambda state: state.flags.generation == 2)
         assert time.monotonic() - started < 0.5
         assert (state.ready, state.flags.enabled) == (True, ())
+
+
+async def put_with_a_flag_on(rig: Rig) -> None:
+    """Generation 1 is in force with the flag on; generation 2, named, has it off, and the engine hangs."""
+    rig.mounts.write_flags(fakes.document(1))
+    await rig.tick()
+    assert rig.watch.state is not None
+    assert rig.watch.state.flags.enabled == ("chunked-prefill",)
+    rig.engine.fail_flags = 10**6
+    rig.mounts.write_flags(fakes.document(2, enabled=False))
+
+
+async def test_a_flag_that_stays_on_takes_the_pod_out_of_service(rig: Rig) -> None:
+    await put_with_a_flag_on(rig)
+    await rig.tick(after_s=100)
+    assert not rig.follower.why_not_ready(), "its turn has not come"
+    rig.mounts.annotate("2.1")
+    await rig.tick()
+    await rig.tick(after_s=flags.RECALL_S - 1)
+    assert not rig.follower.why_not_ready()
+    await rig.tick(after_s=1)
+    assert "chunked-prefill is to be off and still on after 30 s" in rig.follower.why_not_ready()
+    assert "500" in rig.follower.why_not_ready()
+    rig.engine.fail_flags = 0
+    await rig.tick(after_s=flags.LONGEST_RETRY_S)
+    assert not rig.follower.why_not_ready(), "taken back late is taken back"
+
+
+async def test_another_try_does_not_start_the_time_anew(rig: Rig) -> None:
+    await put_with_a_flag_on(rig)
+    for attempt in range(1, 5):
+        rig.mounts.annotate(f"2.{attempt}")
+        await rig.tick(after_s=10)
+    assert rig.follower.why_not_ready()
+
+
+async def test_a_flag_that_is_to_go_on_is_no_reason_to_stop_serving(rig: Rig) -> None:
+    rig.mounts.write_flags(fakes.document(1, enabled=False))
+    await rig.tick()
+    rig.engine.fail_flags = 10**6
+    rig.mounts.write_flags(fakes.document(2))
+    rig.mounts.annotate("2.1")
+    await rig.tick()
+    await rig.tick(after_s=100)
+    assert rig.follower.error
+    assert not rig.follower.why_not_ready()
+
+
+async def test_a_refusal_leaves_the_pod_in_service(rig: Rig) -> None:
+    """Whoever takes its place would refuse the same document."""
+    await put_with_a_flag_on(rig)
+    rig.engine.fail_flags = 0
+    rig.engine.refuse_flags = "params.chunkTokens: 3"
+    rig.mounts.annotate("2.1")
+    await rig.tick()
+    await rig.tick(after_s=100)
+    assert rig.follower.error == "params.chunkTokens: 3"
+    assert not rig.follower.why_not_ready()

@@ -93,10 +93,11 @@ serviceaccounts, roles and their bindings, pods/exec and nodes.
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]
-# The patch is of one annotation, by which the kubelet refreshes the mounted flags at once.
+# The patch is of one annotation, by which the kubelet refreshes the mounted flags at once. Deleted is a pod that
+# does not take back a flag.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [list, watch, patch]
+  verbs: [list, watch, patch, delete]
 # Read only, to say on the service why a pod does not start.
 - apiGroups: [""]
   resources: [events]
