@@ -9,13 +9,14 @@ sequence, whatever formats its slots have, so nothing here knows of formats.
 Decodes (one query a sequence) are batched: slots are gathered into [B, L] rows, padded with the
 sequence's own first slot (always written, so stale memory can hold anything) and masked. The query heads that
 share a KV head go to the library as if they were that many queries: at one token a sequence this was
-up to ten times faster on a CPU than its own grouped-query mode or a matrix product per KV head.
+up to ten times faster on a CPU than its own grouped-query mode or a matrix product per KV head. Where
+there is a compiled kernel they go to it instead (`attention_decode`), and nothing is gathered.
 """
 
 import torch
 from torch.nn import functional
 
-from firsttoken_kernels import attention_invariant, paged_cache
+from firsttoken_kernels import attention_decode, attention_invariant, paged_cache
 from firsttoken_kernels.attention_plan import DecodeBatch, PrefillChunk
 from firsttoken_kernels.attention_plan import Plan as Plan
 from firsttoken_kernels.attention_plan import Prefill as Prefill
@@ -45,6 +46,9 @@ def reference(
             scores = softcap * torch.tanh(scores / softcap)
         out[row] = torch.einsum("hc,chd->hd", scores.softmax(-1), values).to(out.dtype)
 
+    if step.full.ragged is not None:
+        for row, slots in enumerate(step.full.ragged.rows()):
+            attend(row, slots)
     for batch in step.decodes:
         rows = list(range(len(batch.slots))) if batch.rows is None else batch.rows.tolist()
         for index, row in enumerate(rows):
@@ -75,11 +79,15 @@ def attention(
     if step.invariant is not None:
         return attention_invariant.attention(queries, cache_layer, step.invariant[window], scale, softcap)
     layout = step.layout(window)
-    if len(layout.decodes) == 1 and not layout.prefills:
+    if layout.ragged is None and len(layout.decodes) == 1 and not layout.prefills:
         return _decode(queries, cache_layer, layout.decodes[0], scale, softcap)
-    if len(layout.prefills) == 1 and not layout.decodes:
+    if layout.ragged is None and len(layout.prefills) == 1 and not layout.decodes:
         return _prefill(queries, cache_layer, layout.prefills[0], scale, softcap)
-    out = torch.empty_like(queries)
+    out = torch.empty_like(queries, memory_format=torch.contiguous_format)
+    if layout.ragged is not None:
+        attention_decode.attention_decode(
+            queries.contiguous(), cache_layer, layout.ragged, scale, softcap, out
+        )
     for batch in layout.decodes:
         rows = slice(0, step.num_decodes) if batch.rows is None else batch.rows
         out[rows] = _decode(queries[rows], cache_layer, batch, scale, softcap)

@@ -64,11 +64,30 @@ class DecodeBatch:
 
 
 @dataclass(frozen=True)
+class RaggedDecodes:
+    """All sequences with one query each, for a kernel that walks each context where it lies."""
+
+    slots: torch.Tensor
+    """[sum of the contexts] int64."""
+    starts: torch.Tensor
+    """[B] int64: where each sequence's slots begin, in row order."""
+    ends: torch.Tensor
+    """[B] int64."""
+
+    def rows(self) -> tuple[torch.Tensor, ...]:
+        """The slots of each row."""
+        bounds = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        return tuple(self.slots[start:end] for start, end in bounds)
+
+
+@dataclass(frozen=True)
 class Layout:
     """The keys of every query under one window."""
 
     decodes: tuple[DecodeBatch, ...]
+    """None where they are ragged."""
     prefills: tuple[PrefillChunk, ...]
+    ragged: RaggedDecodes | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +124,7 @@ def plan(
     windows: tuple[int, ...] = (),
     invariant: bool = False,
     num_full_slots: int | None = None,
+    is_ragged: bool = False,
 ) -> Plan:
     """Prepare one step. Everything is computed on the host and sent to `device` once.
 
@@ -127,13 +147,18 @@ def plan(
     own = split(torch.cat(own_slots).squeeze(1), in_place=False)
 
     def layout(window: int | None) -> Layout:
-        decodes = _decodes(decode_table, decode_contexts, block_size, split, device, window)
+        ragged = None
+        decodes: tuple[DecodeBatch, ...] = ()
+        if is_ragged and num_decodes:
+            ragged = _ragged(decode_table, decode_contexts, block_size, window)
+        else:
+            decodes = _decodes(decode_table, decode_contexts, block_size, split, device, window)
         row = num_decodes
         chunks = []
         for prefill, slots in zip(prefills, chunk_slots, strict=True):
             chunks.append(_chunk(row, prefill, slots, split, device, window))
             row += prefill.num_tokens
-        return Layout(decodes, tuple(chunks))
+        return Layout(decodes, tuple(chunks), ragged)
 
     if invariant:
         pieces = [(slots, prefill.num_tokens) for slots, prefill in zip(chunk_slots, prefills, strict=True)]
@@ -213,6 +238,18 @@ def _decodes(
             )
         )
     return tuple(decodes)
+
+
+def _ragged(
+    table: torch.Tensor, contexts: torch.Tensor, block_size: int, window: int | None
+) -> RaggedDecodes:
+    lengths = contexts if window is None else contexts.clamp(max=window)
+    ends = lengths.cumsum(0)
+    starts = ends - lengths
+    rows = torch.repeat_interleave(lengths)  # [sum of the lengths]
+    positions = torch.arange(len(rows)) + (contexts - ends)[rows]
+    slots = table[rows, positions // block_size] * block_size + positions % block_size
+    return RaggedDecodes(slots, starts, ends)
 
 
 def _decode_slots(

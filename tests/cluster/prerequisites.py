@@ -12,7 +12,7 @@ from cluster.errors import ClusterError
 from cluster.progress import Progress
 
 # One file per Debian package that shows the package is there. buildah and debootstrap serve the image build,
-# which needs them before the cluster exists on a fresh machine: one apt run for both.
+# gcc and libc6-dev the kernels in C, before the cluster exists on a fresh machine: one apt run for all.
 PACKAGE_PROOFS = {
     "containerd": "containerd",
     "runc": "runc",
@@ -24,6 +24,8 @@ PACKAGE_PROOFS = {
     "openssl": "openssl",
     "buildah": "buildah",
     "debootstrap": "debootstrap",
+    "gcc": "gcc",
+    "libc6-dev": "/usr/include/stdint.h",
 }
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

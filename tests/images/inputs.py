@@ -23,6 +23,7 @@ CODE = (
     "requirements/build.lock",
     "crds/firsttoken_api",
     "kernels/firsttoken_kernels",
+    "kernels/native",
     "operator/firsttoken_operator",
     "operator/firsttoken_sidecar",
     "runtime/firsttoken_runtime",

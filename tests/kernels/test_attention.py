@@ -27,6 +27,7 @@ def build(
     invariant: bool = False,
     is_scattered: bool = True,
     kind: str = "full",
+    is_ragged: bool = False,
 ) -> tuple[torch.Tensor, paged_cache.LayerCache, attention.Plan]:
     """Queries, a poisoned cache with the contexts written to scattered blocks, and the plan.
 
@@ -70,6 +71,7 @@ def build(
         windows=windows,
         invariant=invariant,
         num_full_slots=num_full_slots,
+        is_ragged=is_ragged,
     )
     rows = len(decode_contexts) + sum(num_tokens for num_tokens, _ in prefills)
     return torch.randn(rows, heads, head_dim).to(dtype), cache, plan

@@ -23,6 +23,7 @@ INSTALL_TIMEOUT_S = 1800.0
 LOCKS = ("dev.lock", "model.lock")
 # What the editable install is made from besides the sources themselves.
 PROJECT = "pyproject.toml"
+KERNELS = "kernels/native/build.py"
 
 
 def interpreter() -> str:
@@ -60,6 +61,9 @@ def ensure(paths: Paths, report: steps.Report, processes: steps.Processes) -> No
             with report.step("environment of this checkout"):
                 _install_thin(paths, uv, processes)
             complete.write_text(proof)
+        # Also made by the install above, but a checkout can be another one at the same place since.
+        build: steps.Command = [thin_folder(paths) / "bin" / "python", paths.checkout / KERNELS]
+        processes.run(build, paths.steps / "python.log", timeout_s=300)
     _link(paths.venv, thin_folder(paths))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from firsttoken_kernels import attention, paged_cache
+from firsttoken_kernels import attention, attention_decode, paged_cache
 from firsttoken_runtime import core
 from firsttoken_runtime.engine import deviation
 from firsttoken_runtime.model import decoder
@@ -50,6 +50,10 @@ class Runner:
         if monitor is None and not batch_invariant:
             monitor = deviation.Monitor(model.config, layers)
         self.monitor = monitor
+        config = model.config
+        self._is_ragged = not batch_invariant and attention_decode.can_run(
+            model.device, model.dtype, config.num_heads, config.head_dim
+        )
         self.replace(layers, num_full_slots)
 
     def replace(self, layers: Sequence[paged_cache.LayerCache], num_full_slots: int | None) -> None:
@@ -79,6 +83,7 @@ class Runner:
             self.model.config.windows,
             batch_invariant=self.batch_invariant,
             num_full_slots=self.num_full_slots,
+            is_ragged=self._is_ragged,
         )
         if before_layer is not None:
             rows = dataclasses.replace(rows, before_layer=before_layer)
@@ -112,8 +117,10 @@ def step_input(
     *,
     batch_invariant: bool = False,
     num_full_slots: int | None = None,
+    is_ragged: bool = False,
 ) -> decoder.StepInput:
-    """Rows are the step's tokens: decodes first, then each prefill chunk. `windows`: those of the layers."""
+    """Rows are the step's tokens: decodes first, then each prefill chunk. `windows`: those of the layers;
+    `is_ragged`: as in `attention.plan`."""
     token_ids: list[int] = []
     positions: list[int] = []
     logit_rows: list[int] = []
@@ -139,6 +146,7 @@ def step_input(
         windows=windows,
         invariant=batch_invariant,
         num_full_slots=num_full_slots,
+        is_ragged=is_ragged,
     )
     return decoder.StepInput(
         token_ids=torch.tensor(token_ids, device=device),
