@@ -14,6 +14,8 @@ from firsttoken_runtime.bench import summary, workload
 
 CLASS_HEADER = "X-Firsttoken-Class"
 TIMING_HEADER = "X-Firsttoken-Timing"
+ESTIMATE_HEADER = "X-Firsttoken-Estimate"
+"""What a sidecar expects, in an answer to a request that asks for timing."""
 CONNECT_TIMEOUT_S = 30.0
 DIGEST_DIGITS = 12
 _DATA = b"data: "
@@ -35,6 +37,7 @@ class _Seen:
     cached_tokens: int | None = None
     text: str = ""
     server_timing: summary.ServerTiming | None = None
+    door: summary.Door | None = None
     is_done: bool = False
 
     def content(self, now_s: float) -> None:
@@ -48,17 +51,25 @@ class _Seen:
 class Client:
     """Requests to one server. Times are seconds from `started_at_s`.
 
-    With `wants_timing` the server says what it measured itself; an answer without that is an error. Cached
-    prompts are found only under the same `salt`; it may be changed between requests.
+    With `wants_timing` the server says what it measured itself; an answer without that is an error. With
+    `notes_door` records hold how a sidecar let the request in or turned it away. Cached prompts are found
+    only under the same `salt`; it may be changed between requests.
     """
 
     def __init__(
-        self, session: aiohttp.ClientSession, url: str, model: str, *, wants_timing: bool = False
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        model: str,
+        *,
+        wants_timing: bool = False,
+        notes_door: bool = False,
     ) -> None:
         self._session = session
         self._url = url
         self._model = model
         self._wants_timing = wants_timing
+        self._notes_door = notes_door
         self.salt = ""
         self.started_at_s = time.perf_counter()
 
@@ -100,6 +111,7 @@ class Client:
             server_timing=seen.server_timing,
             cached_tokens=seen.cached_tokens,
             text_digest=hashlib.sha256(seen.text.encode()).hexdigest()[:DIGEST_DIGITS],
+            door=seen.door,
         )
 
     async def _stream(
@@ -108,9 +120,12 @@ class Client:
         headers = {CLASS_HEADER: request.request_class} if request.request_class else {}
         if self._wants_timing:
             headers[TIMING_HEADER] = "true"
+        sent_s = self.now_s()
         async with self._session.post(
             f"{self._url}/v1/completions", json=body(self._model, request, self.salt), headers=headers
         ) as response:
+            if self._notes_door:
+                seen.door = _door(response, self.now_s() - sent_s)
             if response.status != 200:
                 raise Failed(f"HTTP {response.status}: {(await response.text())[:200]}")
             async for line in response.content:
@@ -158,6 +173,21 @@ def body(model: str, request: workload.Request, salt: str = "") -> dict[str, Any
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+
+
+def _door(response: aiohttp.ClientResponse, answered_s: float) -> summary.Door:
+    retry_after = response.headers.get("Retry-After", "")
+    said = response.headers.get(ESTIMATE_HEADER)
+    try:
+        estimate = json.loads(said) if said else {}
+        return summary.Door(
+            status=response.status,
+            answered_s=answered_s,
+            retry_after_s=float(retry_after) if retry_after else None,
+            **{name: estimate.get(name) for name in ("ttft_ms", "p90_ms", "limit_ms")},
+        )
+    except (AttributeError, ValueError) as error:
+        raise Failed(f"a door that cannot be read: {retry_after[:40]!r}, {str(said)[:80]}") from error
 
 
 def _timing(said: Any) -> summary.ServerTiming:

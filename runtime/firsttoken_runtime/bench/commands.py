@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from firsttoken_api.errors import UserError
-from firsttoken_runtime.bench import cache_commands, ending, options
+from firsttoken_runtime.bench import cache_commands, ending, gateway_commands, options
 
 if TYPE_CHECKING:
     from firsttoken_runtime.bench import conduct, result
@@ -199,3 +199,4 @@ def stages(
 
 
 cache_commands.add_to(app)
+gateway_commands.add_to(app)

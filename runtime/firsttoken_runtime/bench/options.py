@@ -18,7 +18,7 @@ from firsttoken_api.errors import UserError
 from firsttoken_runtime.bench import ending
 
 if TYPE_CHECKING:
-    from firsttoken_runtime.bench import conduct, experiment
+    from firsttoken_runtime.bench import conduct, experiment, gateway
 
 BodyT = TypeVar("BodyT", bound=Callable[..., None])
 
@@ -41,6 +41,12 @@ TOKEN_IDS = "1000:30000"
 
 ServerCore = Annotated[int, typer.Option(min=0, help="The core of all servers.")]
 ClientCore = Annotated[int, typer.Option(min=0, help="The core of the client.")]
+SidecarCore = Annotated[int, typer.Option(min=0, help="The core of the sidecar.")]
+MaybeSource = Annotated[str, typer.Argument(help="A folder of safetensors, or a .gguf file.")]
+Paced = Annotated[
+    bool, typer.Option("--paced", help="An engine that keeps a pace and computes nothing, instead of SOURCE.")
+]
+Json = Annotated[Path | None, typer.Option(metavar="FILE", help="The figures for a script, as JSON.")]
 
 SPARE_CORE = "spare"
 """Default of --threads: one core stays with the client."""
@@ -122,6 +128,43 @@ class OnCores:
         """Of the model. Raises UserError for it and for the cores."""
         check_cores(self.server_core, self.client_core)
         return path_of(self.source)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Of a command that measures a sidecar beside an engine, each held to a core."""
+
+    source: MaybeSource = ""
+    paced: Paced = False
+    server_core: ServerCore = 0
+    sidecar_core: SidecarCore = 1
+    client_core: ClientCore = 1
+    out: Out = None
+    json: Json = None
+    seed: Seed = 1
+    dtype: DType = "auto"
+    token_ids: TokenIds = TOKEN_IDS
+    time_limit: Minutes = 30.0
+
+    def wish(self) -> "gateway.Wish":
+        """Raises UserError."""
+        from firsttoken_runtime.bench import gateway
+
+        check_cores(self.server_core, self.sidecar_core, self.client_core)
+        if self.paced == bool(self.source):
+            raise UserError("give either SOURCE or --paced")
+        return gateway.Wish(
+            source=None if self.paced else path_of(self.source),
+            out=self.out,
+            json_file=self.json,
+            seed=self.seed,
+            time_limit_s=self.time_limit * 60,
+            server_core=self.server_core,
+            sidecar_core=self.sidecar_core,
+            client_core=self.client_core,
+            dtype=self.dtype,
+            token_ids=token_ids(self.token_ids),
+        )
 
 
 def register(app: typer.Typer, **defaults: Any) -> Callable[[BodyT], BodyT]:

@@ -40,9 +40,14 @@ async def serving(
     )
     async with child.running(command, log, cores=cores) as started:
         text = await child.until_said(started, lambda said: "\nTry: " in said, START_LIMIT_S)
-        url = _said(text, "URL: ")
-        ops_url = _said(text, "Operations: ").partition("/readyz")[0]
-        yield Target(url, ops_url, started.pid, command)
+        yield target_of(text, started)
+
+
+def target_of(text: str, started: child.Child) -> Target:
+    """From what it says when it is ready."""
+    url = _said(text, "URL: ")
+    ops_url = _said(text, "Operations: ").partition("/readyz")[0]
+    return Target(url, ops_url, started.pid, started.command)
 
 
 def _said(text: str, name: str) -> str:

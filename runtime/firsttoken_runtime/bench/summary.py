@@ -20,6 +20,21 @@ class ServerTiming:
 
 
 @dataclass(frozen=True)
+class Door:
+    """What a sidecar said when it let a request in or turned it away."""
+
+    status: int
+    answered_s: float
+    """From sending to the head of the answer."""
+    retry_after_s: float | None = None
+    ttft_ms: float | None = None
+    """What it expected; None: it did not say."""
+    p90_ms: float | None = None
+    """The same with its own past errors: what it held against the limit."""
+    limit_ms: float | None = None
+
+
+@dataclass(frozen=True)
 class Record:
     """One request as its client saw it. Times in seconds from the start of the load."""
 
@@ -40,6 +55,8 @@ class Record:
     """Of the prompt, as its usage says; None: it says nothing."""
     text_digest: str = ""
     """Tells whether two answers are the same."""
+    door: Door | None = None
+    """Where it was asked for."""
 
 
 @dataclass(frozen=True)
