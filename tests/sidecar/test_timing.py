@@ -1,50 +1,35 @@
-import itertools
+import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from firsttoken_api.hot_settings import Objective
+from builders import objectives as builders
 from firsttoken_sidecar import timing
+from firsttoken_sidecar.inspection import Inspected
+from firsttoken_sidecar.stages import Stage, Stamps
+
+CLASSES = {"interactive": 1.0, "batch": 8.0}
 
 
-def ledger(slo_s: float = 0.4, window_s: float = 60.0) -> timing.Ledger:
+def ledger(slo_s: float = 0.4, **changes: object) -> timing.Ledger:
     made = timing.Ledger()
-    made.set_objective(Objective(ttft_p95_s=slo_s, window_s=window_s))
+    made.set_settings(builders.settings(slo_s, **changes))  # type: ignore[arg-type]
     return made
 
 
 def within_slo(made: timing.Ledger, now: float) -> tuple[int, int]:
     """How many decided requests of the window met the objective, and how many did not."""
-    assert made.window is not None
-    snapshot = made.window.snapshot(now)
-    edge = snapshot.edges_s.index(snapshot.slo_s)
-    return sum(snapshot.counts[: edge + 1]), sum(snapshot.counts[edge + 1 :])
+    window = made.window(now)
+    assert window is not None
+    edge = window.edges_s.index(window.slo_s)
+    return sum(window.counts[: edge + 1]), sum(window.counts[edge + 1 :])
 
 
-def test_window_edges_rise_by_a_quarter() -> None:
-    ratios = [b / a for a, b in itertools.pairwise(timing.WINDOW_EDGES_S)]
-    assert 1.2 < min(ratios) <= max(ratios) < 1.3
-    assert (timing.WINDOW_EDGES_S[0], timing.WINDOW_EDGES_S[-1]) == (0.001, 125.0)
+def breaches(made: timing.Ledger) -> dict[str, int]:
+    return {each.objective.name: each.breaches_total for each in made.classes}
 
 
-@pytest.mark.parametrize("slo_s", [0.5, 0.333, 1e-4, 500.0])
-def test_one_edge_lies_exactly_at_the_objective(slo_s: float) -> None:
-    made = ledger(slo_s)
-    assert made.window is not None
-    snapshot = made.window.snapshot(0.0)
-    assert slo_s in snapshot.edges_s
-    assert list(snapshot.edges_s) == sorted(set(snapshot.edges_s))
-    assert len(snapshot.counts) == len(snapshot.edges_s) + 1
-    assert all(slo_s in histogram.edges_s for histogram in made.histograms.values())
-
-
-def test_exactly_the_objective_is_a_hit() -> None:
-    made = ledger(slo_s=0.5)
-    made.first_content(made.open(10.0), 10.5)
-    made.first_content(made.open(20.0), 20.5000001)
-    assert within_slo(made, 21.0) == (1, 1)
-    assert made.breaches_total == 1
+def counted(made: timing.Ledger, *labels: str) -> int:
+    return sum(made.ttft.of(labels).counts)
 
 
 def test_a_request_counts_once() -> None:
@@ -55,15 +40,13 @@ def test_a_request_counts_once() -> None:
     made.close(request, 9.0)
     made.close(request, 9.0)
     assert within_slo(made, 9.0) == (1, 0)
-    assert (made.arrivals_total, made.undecided_total, made.breaches_total) == (1, 0, 0)
+    assert (made.arrivals_total, breaches(made)) == (1, {"": 0})
 
 
-def test_waiting_past_the_objective_is_overdue_until_the_first_token() -> None:
-    made = ledger(slo_s=0.4)
+def test_waiting_past_the_limit_is_overdue_until_the_first_token() -> None:
+    made = ledger(0.4)
     first, second = made.open(0.0), made.open(0.3)
-    assert made.overdue(0.4) == 0
-    assert made.overdue(0.41) == 1
-    assert made.overdue(0.71) == 2
+    assert [made.overdue(now) for now in (0.4, 0.41, 0.71)] == [0, 1, 2]
     made.first_content(first, 0.8)
     assert made.overdue(0.8) == 1
     made.close(second, 0.9)
@@ -71,85 +54,158 @@ def test_waiting_past_the_objective_is_overdue_until_the_first_token() -> None:
     assert within_slo(made, 0.9) == (0, 2)
 
 
-def test_leaving_before_the_objective_is_undecided_after_it_a_breach() -> None:
-    made = ledger(slo_s=0.4)
-    early, late = made.open(0.0), made.open(0.0)
-    made.close(early, 0.4)
-    made.close(late, 0.5)
-    assert (made.undecided_total, made.breaches_total) == (1, 1)
-    assert within_slo(made, 0.5) == (0, 1)
-
-
 def test_requests_leave_the_window() -> None:
     made = ledger(window_s=60.0)
     made.first_content(made.open(0.0), 0.1)
     made.first_content(made.open(30.0), 30.1)
-    assert within_slo(made, 60.0) == (2, 0)
-    assert within_slo(made, 60.2) == (1, 0)
-    assert within_slo(made, 90.2) == (0, 0)
+    assert [within_slo(made, now) for now in (60.0, 60.2, 90.2)] == [(2, 0), (1, 0), (0, 0)]
 
 
-def test_a_new_objective_recounts_the_window_and_restarts_the_histogram() -> None:
-    made = ledger(slo_s=0.4)
+def test_classes_are_held_to_their_own_limits() -> None:
+    made = ledger(0.4, classes=CLASSES)
+    for name in CLASSES:
+        made.first_content(made.open(0.0, name), 2.0)
+    assert breaches(made) == {"interactive": 1, "batch": 0}
+    assert [(each.name, each.hits, each.breaches) for each in made.class_windows(3.0)] == [
+        ("interactive", 0, 1),
+        ("batch", 1, 0),
+    ]
+    assert within_slo(made, 3.0) == (0, 1), "only the default class is held to the service's objective"
+
+
+def test_a_class_that_nobody_declared_counts_as_the_default_one() -> None:
+    made = ledger(classes=CLASSES)
+    made.open(0.0, "made-up")
+    made.open(0.0)
+    assert [each.arrivals_total for each in made.classes] == [2, 0]
+
+
+def test_all_classes_have_the_edges_of_all_limits() -> None:
+    made = ledger(0.35, classes=CLASSES | {"slow": 33.0})
+    for name in (*CLASSES, "slow"):
+        assert {0.35, 8.0, 33.0} <= set(made.ttft.of((name, "", "true")).edges_s)
+    assert ledger(tpot_s=0.033).itl.of(("", "")).edges_s.count(0.033) == 1
+
+
+def test_a_new_objective_recounts_the_window_and_restarts_the_histograms() -> None:
+    made = ledger(0.4)
     made.first_content(made.open(0.0), 0.3)
-    made.set_objective(Objective(ttft_p95_s=0.2, window_s=60.0))
+    made.set_settings(builders.settings(0.2))
     assert within_slo(made, 1.0) == (0, 1)
-    assert sum(made.histograms[False].counts) == 0
-    assert 0.2 in made.histograms[False].edges_s
-    assert 0.4 not in made.histograms[False].edges_s
+    assert counted(made, "", "", "false") == 0
+    assert 0.2 in made.ttft.of(("", "", "false")).edges_s
+    assert 0.4 not in made.ttft.of(("", "", "false")).edges_s
 
 
 def test_another_window_alone_keeps_the_histogram() -> None:
-    made = ledger(slo_s=0.4)
+    made = ledger(0.4)
     made.first_content(made.open(0.0), 0.3)
-    made.set_objective(Objective(ttft_p95_s=0.4, window_s=5.0))
-    assert sum(made.histograms[False].counts) == 1
+    made.set_settings(builders.settings(0.4, 5.0))
+    assert counted(made, "", "", "false") == 1
     assert within_slo(made, 6.0) == (0, 0)
 
 
-def test_without_an_objective_nothing_is_overdue_and_values_are_still_counted() -> None:
+def test_a_class_that_goes_takes_no_open_request_with_it() -> None:
+    made = ledger(classes=CLASSES)
+    request = made.open(0.0, "batch")
+    made.set_settings(builders.settings(0.4))
+    made.first_content(request, 0.1)
+    made.close(request, 0.2)
+    assert [each.objective.name for each in made.classes] == [""]
+    assert made.overdue(100.0) == 0
+
+
+def test_a_class_that_stays_keeps_its_counts() -> None:
+    made = ledger(classes=CLASSES)
+    made.open(0.0, "batch")
+    made.set_settings(builders.settings(0.4, classes={"batch": 9.0, "new": 1.0}))
+    assert [each.arrivals_total for each in made.classes] == [1, 0]
+
+
+def test_without_settings_nothing_is_overdue_and_values_are_still_counted() -> None:
     made = timing.Ledger()
-    request = made.open(0.0)
+    request = made.open(0.0, tenant="a")
     assert made.overdue(100.0) == 0
     made.first_content(request, 100.0)
-    assert made.window is None
-    assert sum(made.histograms[False].counts) == 1
+    assert made.window(100.0) is None
+    assert list(made.class_windows(100.0)) == []
+    assert counted(made, "", "a", "false") == 1
 
 
 def test_streams_and_whole_answers_are_apart() -> None:
     made = ledger()
-    request = made.open(0.0)
+    request = made.open(0.0, tenant="acme", trace_id="f" * 32)
     request.streamed = True
     made.first_content(request, 0.07)
-    assert sum(made.histograms[True].counts) == 1
-    assert made.histograms[True].sum_s == pytest.approx(0.07)
-    assert sum(made.histograms[False].counts) == 0
+    assert counted(made, "", "acme", "true") == 1
+    assert made.ttft.of(("", "acme", "true")).sum_s == pytest.approx(0.07)
+    assert [each.trace_id for each in made.ttft.of(("", "acme", "true")).exemplars.values()] == ["f" * 32]
+    assert counted(made, "", "acme", "false") == 0
 
 
-def test_the_window_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "WINDOW_LIMIT", 7)
+def test_the_stages_of_a_request_add_up_to_its_ttft() -> None:
+    made = ledger()
+    request = made.open(10.0)
+    request.sent(10.01)
+    request.sent(10.05)  # elsewhere, after the first had failed
+    made.first_content(request, 10.5)
+    made.explained(request, 0.5, 0.002, Stamps(stages_s={"queue": 0.1, "prefill": 0.3}))
+    seconds = {stage: made.stages.of((stage, "")).sum_s for stage in Stage}
+    assert math.isclose(math.fsum(seconds.values()), 0.5)
+    assert math.isclose(seconds[Stage.SIDECAR_QUEUE], 0.05)
+    assert (seconds[Stage.PREFILL], seconds[Stage.SIDECAR_WRITE]) == (0.3, 0.002)
+
+
+def asked(made: timing.Ledger, now: float, body: bytes = b"1", client: str = "me") -> timing.OpenRequest:
+    inspected = Inspected(body_hash=body, model="m", prompt_bytes=500, estimated_prompt_tokens=100)
+    return made.open(now, client=client, inspected=inspected)
+
+
+def test_demand_is_what_the_engine_counted_else_what_was_estimated() -> None:
+    made = ledger()
+    served = asked(made, 0.0)
+    made.first_content(served, 0.1)
+    made.explained(served, 0.1, 0.0, Stamps(prompt_tokens=90, cached_tokens=30))
+    assert made.demand.tokens_total == 60
+    unexplained = asked(made, 1.0)
+    made.first_content(unexplained, 1.1)
+    made.explained(unexplained, 0.1, 0.0, None)
+    assert made.demand.tokens_total == 160
+
+
+def test_a_storm_of_refused_retries_is_one_breach_and_one_demand() -> None:
     made = ledger()
     for i in range(20):
-        made.first_content(made.open(float(i)), i + 0.1)
-    assert within_slo(made, 20.0) == (7, 0)
+        request = asked(made, float(i))
+        made.refused(request, i + 0.01)
+        made.close(request, i + 0.02)
+    assert made.demand.tokens_total == 100
+    assert [
+        (e.arrivals_total, e.rejected_total, e.breaches_total, e.undecided_total) for e in made.classes
+    ] == [(20, 20, 1, 0)]
+    made.refused(asked(made, 20.0, client="you"), 20.01, uncached_tokens=7)
+    assert made.demand.tokens_total == 107
+    retry = asked(made, 21.0)
+    made.first_content(retry, 21.1)
+    made.explained(retry, 0.1, 0.0, Stamps(prompt_tokens=90))
+    assert made.demand.tokens_total == 107, "it was counted when it was refused"
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 200), st.floats(0, 30)), max_size=40),
-    st.floats(1e-3, 100),
-    st.floats(1, 60),
-)
-def test_counts_equal_a_recount(samples: list[tuple[float, float]], slo_s: float, window_s: float) -> None:
-    window = timing.Window(Objective(ttft_p95_s=1.0, window_s=window_s))
-    now = 0.0
-    kept: list[tuple[float, float]] = []
-    for ttft_s, pause_s in samples:
-        now += pause_s
-        window.observe(ttft_s, now)
-        kept.append((now, ttft_s))
-    window.set_objective(Objective(ttft_p95_s=slo_s, window_s=window_s))
-    snapshot = window.snapshot(now)
-    alive = [ttft_s for at, ttft_s in kept if at > now - window_s]
-    edges = (-1.0, *snapshot.edges_s, float("inf"))
-    expected = [sum(a < value <= b for value in alive) for a, b in itertools.pairwise(edges)]
-    assert list(snapshot.counts) == expected
+def test_who_left_wanted_its_answer_but_an_error_is_no_work() -> None:
+    made = ledger()
+    left, failed, waiting = asked(made, 0.0), asked(made, 0.0, b"2"), asked(made, 0.0, b"3")
+    left.sent(0.01)
+    failed.sent(0.01)
+    failed.has_failed = True
+    for request in (left, failed, waiting):
+        made.close(request, 0.1)
+    assert made.demand.tokens_total == 100
+
+
+def test_prompt_lengths_are_learned() -> None:
+    made = ledger()
+    for i in range(200):
+        request = asked(made, float(i), str(i).encode())
+        made.first_content(request, i + 0.1)
+        made.explained(request, 0.1, 0.0, Stamps(prompt_tokens=250, cached_tokens=200))
+    assert made.calibration.bytes_per_token("m") == pytest.approx(2.0, rel=0.05)
