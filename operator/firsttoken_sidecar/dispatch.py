@@ -155,7 +155,8 @@ class Dispatch:
         passed.popall("Content-Length", None)
         settings = self._settings()
         known = classes.by_name(settings, arrival.inspected.request_class) if settings is not None else None
-        return self._engine.body_for(body, known.priority if known is not None else 0)
+        priority = known.priority if known is not None else 0
+        return self._engine.body_for(body, priority, arrival.caller.tenant)
 
 
 class Work:

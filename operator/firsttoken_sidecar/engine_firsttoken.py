@@ -72,8 +72,8 @@ class FirsttokenEngine:
             raise EngineUnreachableError(f"POST /estimate answered {status}: {_error_message(answer)}")
         return answer
 
-    def body_for(self, body: bytes, priority: int) -> bytes:
-        """As it is: our engine knows classes by the request's headers."""
+    def body_for(self, body: bytes, priority: int, tenant: str) -> bytes:
+        """As it is: our engine knows class and tenant by the request's headers."""
         return body
 
     async def _ask(

@@ -6,7 +6,9 @@ document that asks for anything else is refused with the flag named. Objective, 
 document concern the sidecar alone and are taken at once.
 """
 
+import hashlib
 import json
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 
 import aiohttp
@@ -39,6 +41,7 @@ class VllmEngine:
         self._flags = FlagsState(enabled=tuple(started_flags))
         self._known = (max_num_seqs, chunk_tokens)
         self._clock = clock
+        self._secret = secrets.token_bytes(32)
         self._loading_since_s: float | None = clock()
         self._history = vllm_state.History(*self._known)
 
@@ -86,19 +89,25 @@ class VllmEngine:
         """vLLM has nothing to ask: what is ahead is what this sidecar let in."""
         return None
 
-    def body_for(self, body: bytes, priority: int) -> bytes:
-        """With `priority` as vLLM orders requests: smaller is sooner. Without priority scheduling as it is.
+    def body_for(self, body: bytes, priority: int, tenant: str) -> bytes:
+        """With the tenant as cache salt, and with `priority` as vLLM orders requests: smaller is sooner.
 
-        Appended, so it wins over one that the client wrote: a class decides, not a number in a body. What is
-        no JSON object stays as it is, and vLLM says what is wrong with it.
+        Both are appended, so they win over what the client wrote: its key and its class decide, not numbers in
+        a body. What is no JSON object stays as it is, and vLLM says what is wrong with it.
         """
-        if "priority" not in self._flags.enabled:
-            return body
+        added = ""
+        if "priority" in self._flags.enabled:
+            added += f',"priority":{-priority}'
+        if tenant:
+            added += f',"cache_salt":"{self._salt(tenant)}"'
         whole = body.rstrip()
-        inside = whole[1:-1].strip()
-        if not (whole.startswith(b"{") and whole.endswith(b"}") and inside):
-            return body
-        return whole[:-1] + b',"priority":%d}' % -priority
+        is_object = whole.startswith(b"{") and whole.endswith(b"}") and whole[1:-1].strip()
+        return whole[:-1] + added.encode() + b"}" if added and is_object else body
+
+    def _salt(self, tenant: str) -> str:
+        """Nobody can name another tenant's in a body that is too large to be looked at: this process alone knows
+        the secret. One that starts anew finds nothing cached."""
+        return hashlib.blake2b(tenant.encode(), key=self._secret, digest_size=16).hexdigest()
 
     def _loading(self) -> Probe:
         now = self._clock()

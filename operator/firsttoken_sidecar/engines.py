@@ -70,6 +70,7 @@ class Engine(Protocol):
         """What is ahead of a request and how much of its prompt is cached, as JSON. None: it cannot say."""
         ...
 
-    def body_for(self, body: bytes, priority: int) -> bytes:
-        """A client's body as this engine is to get it. Larger priority: more urgent."""
+    def body_for(self, body: bytes, priority: int, tenant: str) -> bytes:
+        """A client's body as this engine is to get it. Larger priority: more urgent; tenant: who shares cached
+        prompts, empty where all do."""
         ...
