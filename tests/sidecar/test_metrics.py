@@ -1,27 +1,34 @@
+import prometheus_client
+import pytest
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
+from builders import objectives as builders
 from firsttoken_api import metrics as table
-from firsttoken_api.hot_settings import Objective
 from firsttoken_sidecar import metrics, timing
+
+
+def collector(counts: metrics.Counts, ledger: timing.Ledger) -> metrics.SidecarCollector:
+    gauges = metrics.Gauges(
+        now_s=5.0, in_flight=1, is_ready=True, is_draining=False, is_engine_up=True, flags_generation=9
+    )
+    return metrics.SidecarCollector(counts, ledger, lambda: gauges)
 
 
 def exposed(
     counts: metrics.Counts, ledger: timing.Ledger
 ) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    gauges = metrics.Gauges(1, 2, is_ready=True, is_draining=False, is_engine_up=True, flags_generation=9)
-    collector = metrics.SidecarCollector(counts, ledger, lambda: gauges)
-    text = metrics.exposition(collector, b"").decode()
+    text, content_type = metrics.exposition(collector(counts, ledger), b"")
+    assert content_type == metrics.CONTENT_TYPE
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
     }
 
 
 def test_exactly_the_table_is_exported_with_its_kinds_and_help() -> None:
-    gauges = metrics.Gauges(0, 0, is_ready=False, is_draining=False, is_engine_up=False, flags_generation=0)
-    collector = metrics.SidecarCollector(metrics.Counts(), timing.Ledger(), lambda: gauges)
-    families = {family.name: family for family in collector.collect()}
+    families = {family.name: family for family in collector(metrics.Counts(), timing.Ledger()).collect()}
     rows = {row.name: row for row in table.of(table.Owner.SIDECAR)}
     assert families.keys() == rows.keys()
     for name, family in families.items():
@@ -44,27 +51,59 @@ def test_counts_show() -> None:
     assert samples["firsttoken_engine_errors_total", (("reason", "not_there"),)] == 1
     assert samples["firsttoken_engine_errors_total", (("reason", "mid_answer"),)] == 0
     assert samples["firsttoken_flags_generation", ()] == 9
-    assert samples["firsttoken_overdue", ()] == 2
 
 
 def test_the_histogram_has_an_edge_at_the_objective_which_moves_with_it() -> None:
     ledger = timing.Ledger()
-    ledger.set_objective(Objective(ttft_p95_s=0.37))
+    ledger.set_settings(builders.settings(0.37))
     for ttft_s in (0.37, 0.38, 3000.0):
         request = ledger.open(0.0)
         request.streamed = True
         ledger.first_content(request, ttft_s)
+    ledger.open(4.0)
     samples = exposed(metrics.Counts(), ledger)
+    streamed = (("streamed", "true"), ("tenant", ""))
 
     def bucket(le: str) -> float | None:
-        return samples.get(("firsttoken_ttft_seconds_bucket", (("le", le), ("streamed", "true"))))
+        return samples.get(("firsttoken_ttft_seconds_bucket", (("class", ""), ("le", le), *streamed)))
 
     assert (bucket("0.25"), bucket("0.37"), bucket("0.5"), bucket("+Inf")) == (0, 1, 2, 3)
-    assert samples["firsttoken_ttft_seconds_count", (("streamed", "true"),)] == 3
-    assert samples["firsttoken_ttft_seconds_count", (("streamed", "false"),)] == 0
-    assert samples["firsttoken_objective_seconds", ()] == 0.37
-    assert samples["firsttoken_breaches_total", ()] == 2
-    ledger.set_objective(Objective(ttft_p95_s=0.25))
+    assert samples["firsttoken_ttft_seconds_count", (("class", ""), *streamed)] == 3
+    assert samples["firsttoken_objective_seconds", (("class", ""),)] == 0.37
+    assert samples["firsttoken_overdue", (("class", ""),)] == 1
+    assert samples["firsttoken_breaches_total", (("class", ""),)] == 3
+    ledger.set_settings(builders.settings(0.25))
     samples = exposed(metrics.Counts(), ledger)
     assert bucket("0.37") is None
     assert bucket("0.25") == 0
+
+
+def of_engine() -> bytes:
+    registry = prometheus_client.CollectorRegistry()
+    prometheus_client.Counter("vllm:prompt_tokens", "Tokens", ["engine"], registry=registry).labels("0").inc(
+        3
+    )
+    return prometheus_client.generate_latest(registry)
+
+
+@pytest.mark.parametrize("engine", [b"", of_engine()])
+def test_openmetrics_has_the_same_and_the_traces(engine: bytes) -> None:
+    ledger = timing.Ledger()
+    ledger.first_content(ledger.open(0.0, trace_id="ab" * 16), 0.03)
+    made = collector(metrics.Counts(), ledger)
+    text, content_type = metrics.exposition(made, engine, is_openmetrics=True)
+    assert content_type.startswith("application/openmetrics-text")
+    plain, _ = metrics.exposition(made, engine)
+    families = list(openmetrics_parser.text_string_to_metric_families(text.decode()))
+
+    def values(found: list[prometheus_client.Metric]) -> set[tuple[str, tuple[tuple[str, str], ...], float]]:
+        return {
+            (sample.name, tuple(sorted(sample.labels.items())), sample.value)
+            for family in found
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        }
+
+    assert values(families) == values(list(text_string_to_metric_families(plain.decode())))
+    (exemplar,) = [s.exemplar for family in families for s in family.samples if s.exemplar]
+    assert exemplar.labels == {"trace_id": "ab" * 16}

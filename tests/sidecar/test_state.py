@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from builders import objectives
 from firsttoken_api.state import EngineState, FlagsState, Phase
 from firsttoken_sidecar import auth, drain, metrics, state, timing
+from firsttoken_sidecar.inspection import Inspected
 from sidecar import fakes
 
 
@@ -28,12 +30,16 @@ class Follower:
     def report(self) -> FlagsState:
         return self._report
 
+    def why_not_ready(self) -> str:
+        return ""
+
 
 def reporter(
     watch: Watch,
     follower: Follower | None = None,
     draining: drain.Drain | None = None,
     authenticator: auth.Auth | None = None,
+    ledger: timing.Ledger | None = None,
 ) -> state.Reporter:
     requests = drain.OpenRequests()
     return state.Reporter(
@@ -42,7 +48,7 @@ def reporter(
         follower or Follower(),  # type: ignore[arg-type]
         draining or drain.Drain(60, 60, requests),
         requests,
-        timing.Ledger(),
+        ledger or timing.Ledger(),
         lambda: 7.0,
         authenticator=authenticator,
     )
@@ -93,3 +99,23 @@ def test_a_pod_that_lets_nobody_in_is_not_ready_and_one_with_old_keys_is(tmp_pat
 def test_state_without_an_engine_and_without_an_objective() -> None:
     told = reporter(Watch(silence="refused")).state()
     assert (told.engine, told.ttft, told.overdue, told.in_flight) == (None, None, 0, 0)
+
+
+def test_what_was_decided_is_told_by_class() -> None:
+    ledger = timing.Ledger()
+    ledger.set_settings(objectives.settings(0.4, classes={"chat": 1.0, "batch": 8.0}))
+    ledger.first_content(ledger.open(6.0, "chat"), 6.1)
+    ledger.open(6.0, "chat")
+    inspected = Inspected(body_hash=b"1", estimated_prompt_tokens=50)
+    for now in (6.0, 6.5):
+        ledger.refused(ledger.open(now, "batch", client="me", inspected=inspected), now)
+    told = reporter(Watch(), ledger=ledger).state()
+    assert [(each.name, each.hits, each.breaches, each.overdue) for each in told.by_class] == [
+        ("chat", 1, 1, 1),
+        ("batch", 0, 1, 0),
+    ]
+    assert (told.arrivals_total, told.overdue) == (4, 1)
+    assert told.rejected_by_class == {"chat": 0, "batch": 2}
+    assert told.demand_tokens_total == 50, "the tokens of the first one are known once it is explained"
+    assert told.ttft is not None
+    assert sum(told.ttft.counts) == 1
