@@ -1,8 +1,8 @@
 """Learns what an engine's steps cost, from its steps. Pure.
 
-A decayed regression with no negative price:  seconds = steps * fixed + prompt tokens, decodes and context, each
-at its price. Each row counts by its relative error. What the rows cannot tell apart (an engine that never
-decodes says nothing about decodes) stays near the prior, which counts as much as a part of one row.
+A decayed regression with no negative price:  seconds = steps * fixed + prompt tokens, decodes and context,
+each at its price. Each row counts by its relative error. What the rows cannot tell apart (an engine that
+never decodes says nothing about decodes) stays near the prior, which counts as much as a part of one row.
 """
 
 from firsttoken_api.step_time import StepTime
@@ -10,7 +10,7 @@ from firsttoken_api.step_time import StepTime
 KEEP = 0.995
 """Weight of the past after one more row: the memory is about 200 steps."""
 UNLOADED_WEIGHT = 0.1
-"""Of a step that had room for more: it runs beside idle cores and cold caches, and says less about a full one."""
+"""Of a step that had room for more: it says less about a full one."""
 LOADED_SHARE = 0.8
 """A step that used so much of its prefill budget was loaded."""
 PRIOR_WEIGHT = 0.3
@@ -85,7 +85,7 @@ class StepFit:
         return self._solved
 
     def _solve(self) -> None:
-        """Coordinate descent from where it was; each price is at its best given the others, and not below 0."""
+        """Coordinate descent from where it was; each price at its best given the others, and not below 0."""
         self._since_solved = 0
         left = [mine + kept for mine, kept in zip(self._left, self._kept, strict=True)]
         right = [mine + kept for mine, kept in zip(self._right, self._kept_right, strict=True)]

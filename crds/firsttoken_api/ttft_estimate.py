@@ -49,7 +49,7 @@ class Engine(Protocol):
 
 
 def estimate(load: LoadState, priority: int, uncached_tokens: int) -> float:
-    """Seconds until the first token of a request of that priority, behind all that wait and are no less urgent.
+    """Seconds until the first token of a request of that priority, behind all that wait and are as urgent.
 
     0 where the engine's speed is not known.
     """
@@ -72,29 +72,34 @@ def seconds(
     ahead_tokens: float,
     ahead_requests: float,
     uncached_tokens: int,
-    slot_wait_s: float,
+    slot_wait_s: float = 0.0,
     urgent_share: float = 0.0,
+    rest_s: float | None = None,
+    joining_tokens: float = 0.0,
 ) -> float:
-    """With the work ahead as the caller counts it. `urgent_share`: of the engine's time, that requests which
-    come later and go first will take."""
+    """With the work ahead as the caller counts it, less what the step that runs computes of it.
+
+    urgent_share: of the engine's time, that requests which come later and go first will take; rest_s: of the
+    step that runs, None = not known; joining_tokens: of others, that will be computed in the request's own
+    step.
+    """
     own_tokens = max(uncached_tokens, 1)
     stretch = 1 / (1 - min(urgent_share, MOST_URGENT_SHARE))
-    if engine.step_time is None or engine.chunk_tokens <= 0:
+    step, chunk = engine.step_time, engine.chunk_tokens
+    if step is None or chunk <= 0:
         rate = engine.prefill_tokens_per_s
         if rate <= 0:
             return slot_wait_s
         return max(slot_wait_s, ahead_tokens / rate) * stretch + own_tokens / rate
-    step = engine.step_time
     decoding = min(engine.decoding + ahead_requests / 2, engine.max_num_seqs or math.inf)
     beside_s = step.seconds(0, decoding, engine.context_tokens)
+    if rest_s is None:
+        is_busy = engine.running > 0 or engine.waiting > 0
+        rest_s = RUNNING_STEP_LEFT * beside_s if is_busy else 0.0
     tokens = ahead_tokens + own_tokens
-    steps = max(
-        math.ceil(tokens / engine.chunk_tokens),
-        math.ceil((ahead_requests + 1) / max(engine.max_prefill_batch, 1)),
-    )
-    is_busy = engine.running > 0 or engine.waiting > 0
-    rest_s = RUNNING_STEP_LEFT * beside_s if is_busy else 0.0
-    own_steps = math.ceil(own_tokens / engine.chunk_tokens)
-    own_s = own_steps * beside_s + own_tokens * step.per_prefill_token_s
+    steps = max(math.ceil(tokens / chunk), math.ceil((ahead_requests + 1) / max(engine.max_prefill_batch, 1)))
+    own_steps = math.ceil(own_tokens / chunk)
+    room_tokens = steps * chunk - tokens
+    own_s = own_steps * beside_s + (own_tokens + min(joining_tokens, room_tokens)) * step.per_prefill_token_s
     line_s = rest_s + (steps - own_steps) * beside_s + ahead_tokens * step.per_prefill_token_s
     return max(line_s, slot_wait_s) * stretch + own_s

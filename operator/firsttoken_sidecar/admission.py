@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
 from firsttoken_sidecar import stages
+
+QUEUE_PART = 0.25
+"""Of the limit, that a request may wait which would break it by its own work alone: it can never be served in
+time, and telling it to come again would be a lie."""
 
 
 class Reason(StrEnum):
@@ -18,29 +24,101 @@ class Reason(StrEnum):
     OBJECTIVE = "objective"
     """Its first token would come too late."""
     SHARE = "share"
-    """The same, and its tenant has more than its share of what waits."""
+    """It would come in time, but its tenant has more than its share of what waits."""
+    RESERVED = "reserved"
+    """It would come in time, but what room there is was promised to others."""
+    PROMISED = "promised"
+    """It would come in time, but before others, and make them late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """When the first token of a request would come, counted from its arrival. Seconds."""
+
+    expected_s: float
+    likely_s: float
+    """With what estimates err by; this is what is compared with the limit."""
+    limit_s: float
+
+    def header(self) -> str:
+        """As the value of `X-Firsttoken-Estimate`."""
+        milliseconds = {
+            "ttft_ms": round(self.expected_s * 1e3, 1),
+            "p90_ms": round(self.likely_s * 1e3, 1),
+            "limit_ms": round(self.limit_s * 1e3, 1),
+        }
+        return msgspec.json.encode(milliseconds).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a request that asks to be let in. Seconds."""
+
+    age_s: float
+    """Since it arrived."""
+    expected_s: float
+    """From now on, until its first token."""
+    base_s: float
+    """The same if nobody were ahead of it."""
+    alone_s: float
+    """The same on an engine that does nothing else."""
+    factor: float
+    """What estimates near the limit are to be multiplied by."""
+    part: float = 1.0
+    """Of the room between `base_s` and the limit, what its tenant may use now, 0..1."""
+    headroom_s: float = 0.0
+    """Of that room, what is promised to others."""
+    is_returning: bool = False
+    """It was promised to be let in about now."""
+    makes_others_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Welcome. `expected_s`: until the first token, as estimated; `likely_s`: with the errors of estimates."""
+    """Welcome."""
 
-    expected_s: float
-    likely_s: float
+    estimate: Estimate
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
     """Not now."""
 
+    estimate: Estimate
     reason: Reason
-    likely_s: float
-    limit_s: float
-    retry_after_s: int
+    room_in_s: float
+    """Until there is room for it if nobody else comes."""
+
+
+def decide(facts: Facts, limit_s: float) -> Admitted | Refused:
+    """limit_s: of its class."""
+    likely_s = facts.age_s + facts.expected_s * facts.factor
+    base_s = facts.age_s + facts.base_s * facts.factor
+    estimate = Estimate(facts.age_s + facts.expected_s, likely_s, limit_s)
+    alone_s = facts.age_s + facts.alone_s * facts.factor
+    reachable_s = max(limit_s, alone_s + QUEUE_PART * limit_s)
+    if likely_s > reachable_s:
+        return Refused(estimate, Reason.OBJECTIVE, likely_s - reachable_s)
+    room_s = max(reachable_s - base_s, 0.0)
+    queued_s = likely_s - base_s
+    if queued_s <= 0:
+        return Admitted(estimate)
+    if not facts.is_returning and queued_s > room_s * facts.part:
+        return Refused(estimate, Reason.SHARE, queued_s - room_s * facts.part)
+    if not facts.is_returning and queued_s > room_s - facts.headroom_s:
+        return Refused(estimate, Reason.RESERVED, queued_s - room_s + facts.headroom_s)
+    if facts.makes_others_late and not facts.is_returning:
+        return Refused(estimate, Reason.PROMISED, queued_s)
+    return Admitted(estimate)
 
 
 class Ticket(Protocol):
     """A request that was let in, and is told what becomes of it. Each call may come twice, or never."""
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """What it was let in with; None: nothing limits, or nothing was known."""
+        ...
 
     def sent(self) -> None:
         """It is on its way to the engine."""
@@ -50,6 +128,6 @@ class Ticket(Protocol):
         """Its first content was written, so long after its arrival."""
         ...
 
-    def closed(self) -> None:
-        """It ended, well or not, or its client left. The last call."""
+    def closed(self, completion_tokens: int | None = None) -> None:
+        """It ended, well or not, or its client left. The last call. completion_tokens: where known."""
         ...

@@ -13,7 +13,6 @@ import aiohttp
 from firsttoken_sidecar import (
     addresses,
     admitter,
-    arrivals,
     auth,
     dispatch,
     drain,
@@ -95,8 +94,7 @@ async def running(
         admission = admitter.Admitter(
             state=lambda: watched.state,
             settings=lambda: follower.settings,
-            ask=_ask_nobody,
-            on_refused=lambda arrival, tokens: None,
+            ask=engine.estimate,
             clock=clock,
         )
         reporter = state.Reporter(
@@ -182,10 +180,6 @@ async def running(
             "listening", extra=logs.fields(http=http.port, ops=ops_server.port, drain=chosen.drain_socket)
         )
         yield Sidecar(http.port, ops_server.port, draining, background)
-
-
-async def _ask_nobody(arrival: arrivals.Arrival) -> object:
-    return None
 
 
 def _ops_session(chosen: settings.Settings) -> aiohttp.ClientSession:

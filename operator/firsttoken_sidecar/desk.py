@@ -1,0 +1,306 @@
+"""Where requests ask to be let in: joins the books with the rule.
+
+Pure: times come in, answers go out, so that a whole service can be simulated. `admitter` stands between it
+and the world.
+"""
+
+import math
+from dataclasses import dataclass
+
+from firsttoken_api import ttft_estimate
+from firsttoken_api.state import EngineState, LoadState
+from firsttoken_sidecar import (
+    admission,
+    backlog,
+    correction,
+    fairness,
+    lengths,
+    pace,
+    reservations,
+    step_mirror,
+)
+from firsttoken_sidecar.demand_rate import DemandRate
+
+SPEED_MEMORY_S = 10.0
+ASSUMED_SPEED = 0.7
+"""Seconds of requests' own work that an engine starts in a second, until it was seen at its limit; the rest
+of its time goes to what steps cost whatever is in them."""
+LEAST_SPEED = 0.05
+BUSY_AFTER_REFUSAL_S = 2.0
+HEADROOM_HORIZON_S = 1.0
+SCARCE_SLOTS = 0.8
+"""When so many are taken, who goes first takes the next one that becomes free."""
+LOWEST = -(2**31)
+"""Less urgent than any class."""
+MOST_HEADROOM = 0.3
+"""Of the limit."""
+
+
+@dataclass(slots=True)
+class Request:
+    """What asks to be let in."""
+
+    tenant: str
+    weight: float
+    body_hash: bytes
+    """Empty: not known, and then no place can be kept for it."""
+    request_class: str
+    priority: int
+    limit_s: float
+    arrival_s: float
+    prompt_tokens: int
+    max_tokens: int | None
+
+
+class Desk:
+    """The books of one engine's line."""
+
+    def __init__(self) -> None:
+        self.backlog = backlog.Backlog()
+        self.pace = pace.Pace()
+        self.steps = step_mirror.StepMirror(self.backlog, self.pace)
+        self.lengths = lengths.AnswerLengths()
+        self.reservations = reservations.Reservations()
+        self.fairness = fairness.Fairness()
+        self._corrections: dict[str, correction.Correction] = {}
+        self._started = DemandRate(SPEED_MEMORY_S)
+        self._tokens = DemandRate()
+        self._speed = ASSUMED_SPEED
+        self._refused_at_s = float("-inf")
+
+    def hear(self, state: EngineState, now: float, report_age_s: float = 0.0) -> None:
+        """The engine's report."""
+        self.pace.hear(state)
+        self.lengths.medians = state.output_tokens_by_class
+        self.backlog.reconcile(state.backlog_tokens, now, report_age_s)
+
+    def decide(
+        self, request: Request, cached_tokens: int, now: float
+    ) -> admission.Admitted | admission.Refused:
+        """Changes nothing. cached_tokens: what of its prompt the engine is expected to find."""
+        return admission.decide(self._facts(request, cached_tokens, now), request.limit_s)
+
+    def admit(
+        self, request: Request, cached_tokens: int, estimate: admission.Estimate | None, now: float
+    ) -> backlog.Entry:
+        """It is let in."""
+        self.fairness.note_asked(request.tenant, request.weight, now)
+        place = self._place(request, now)
+        if place is not None:
+            self.reservations.take(place)
+        uncached = max(request.prompt_tokens - cached_tokens, 1)
+        age_s = now - request.arrival_s
+        entry = backlog.Entry(
+            tenant=request.tenant,
+            weight=request.weight,
+            request_class=request.request_class,
+            priority=request.priority,
+            arrival_s=request.arrival_s,
+            admitted_s=now,
+            prompt_tokens=request.prompt_tokens,
+            uncached_tokens=uncached,
+            max_tokens=request.max_tokens,
+            output_tokens=self.lengths.expected(request.request_class, request.max_tokens),
+            start_by_s=self._start_by_s(request, uncached),
+            expected_s=estimate.expected_s - age_s if estimate is not None else 0.0,
+            likely_s=estimate.likely_s - age_s if estimate is not None else 0.0,
+            limit_s=request.limit_s,
+            cost_s=self._cost_s(request, uncached),
+        )
+        ahead = self.backlog.ahead(entry.priority, entry.start_by_s, self.steps.given)
+        delay_s = self._delay_s(ahead, uncached, entry.cost_s)
+        for pushed in ahead.pushed:
+            pushed.pushed_s += delay_s
+        self.backlog.add(entry)
+        self._tokens.add(0, uncached, now)
+        self.steps.wake(now)
+        self._count()
+        return entry
+
+    def refuse(self, request: Request, cached_tokens: int, refused: admission.Refused, now: float) -> int:
+        """-> Retry-After, whole seconds."""
+        self.fairness.note_asked(request.tenant, request.weight, now)
+        self._refused_at_s = now
+        place = self._place(request, now)
+        if place is not None:
+            self.reservations.take(place)
+        return self.reservations.refuse(
+            (request.tenant, request.body_hash),
+            self._cost_s(request, max(request.prompt_tokens - cached_tokens, 1)),
+            now=now,
+            wait_s=refused.room_in_s,
+            speed=self._speed,
+            share=self.fairness.share(request.tenant, request.weight, now),
+        )
+
+    def first_content(self, entry: backlog.Entry, uncached_tokens: int | None, now: float) -> None:
+        """Its first token is there. uncached_tokens: what it took, where the engine says so."""
+        if entry not in self.backlog.waiting:
+            return
+        self.steps.seen(now)
+        self.backlog.started(entry, now, self.steps.number)
+        if uncached_tokens is not None:
+            entry.uncached_tokens = max(uncached_tokens, 1)
+        if entry.expected_s > 0:
+            expected_s = entry.expected_s + entry.pushed_s
+            self._correction(entry.request_class).note(expected_s, now - entry.admitted_s, now)
+        self._started.add(0, entry.cost_s, now)
+        if now - self._refused_at_s <= BUSY_AFTER_REFUSAL_S:
+            self._speed = max(self._started.share(0, now), LEAST_SPEED)
+        self._count()
+        self.steps.seen(now)
+
+    def closed(self, entry: backlog.Entry, completion_tokens: int | None, now: float) -> None:
+        """It ended; completion_tokens: where they are known."""
+        waited_s = now - entry.admitted_s
+        if entry in self.backlog.waiting and 0 < entry.likely_s < waited_s:
+            self._correction(entry.request_class).note(entry.expected_s, waited_s, now)
+        if completion_tokens is not None and entry.first_content_s is not None:
+            self.lengths.note(entry.request_class, entry.max_tokens, completion_tokens)
+        self.backlog.close(entry)
+        self._count()
+        self.steps.seen(now)
+
+    def load(self, now: float) -> LoadState:
+        """What a request would find."""
+        mine, pace_now = self.backlog, self.pace
+        rest_s = self.steps.rest_s(now)
+        tokens: dict[str, int] = {}
+        requests: dict[str, int] = {}
+        for one in mine.waiting:
+            key = str(one.priority)
+            tokens[key] = tokens.get(key, 0) + one.uncached_tokens
+            requests[key] = requests.get(key, 0) + 1
+        rate = pace_now.prefill_tokens_per_s
+        if pace_now.step_time is not None and pace_now.chunk_tokens:
+            rate = pace_now.step_time.prefill_tokens_per_s(
+                pace_now.chunk_tokens, pace_now.decoding, pace_now.context_tokens
+            )
+        return LoadState(
+            ahead_tokens_by_priority=tokens,
+            ahead_requests_by_priority=requests,
+            arriving_share_by_priority={
+                str(key): mine.rate.share(key, now) for key in mine.rate.priorities()
+            },
+            step_time=pace_now.step_time,
+            chunk_tokens=pace_now.chunk_tokens,
+            max_prefill_batch=pace_now.max_prefill_batch,
+            max_num_seqs=pace_now.max_num_seqs,
+            decoding=pace_now.decoding,
+            context_tokens=pace_now.context_tokens,
+            prefill_tokens_per_s=rate,
+            slot_wait_s=self._slot_wait_s(LOWEST, 0, mine.ahead(LOWEST, math.inf, self.steps.given), rest_s),
+            running=len(mine.running),
+            waiting=len(mine.waiting),
+        )
+
+    def _facts(self, request: Request, cached_tokens: int, now: float) -> admission.Facts:
+        uncached = max(request.prompt_tokens - cached_tokens, 1)
+        rest_s = self.steps.rest_s(now)
+        ahead = self.backlog.ahead(request.priority, self._start_by_s(request, uncached), self.steps.given)
+        cost_s = self._cost_s(request, uncached)
+        base_s = ttft_estimate.seconds(
+            self.pace, ahead_tokens=0, ahead_requests=0, uncached_tokens=uncached, rest_s=rest_s
+        )
+        expected_s = ttft_estimate.seconds(
+            self.pace,
+            ahead_tokens=ahead.tokens,
+            ahead_requests=ahead.requests,
+            uncached_tokens=uncached,
+            slot_wait_s=self._slot_wait_s(request.priority, request.prompt_tokens, ahead, rest_s),
+            urgent_share=self.backlog.rate.above(request.priority, now),
+            rest_s=rest_s,
+            joining_tokens=ahead.behind_tokens + self._tokens.share(0, now) * rest_s,
+        )
+        factor = self._correction(request.request_class).factor(
+            request.limit_s, now, self._late(request, now)
+        )
+        return admission.Facts(
+            age_s=now - request.arrival_s,
+            expected_s=expected_s,
+            base_s=base_s,
+            alone_s=self._alone_s(uncached),
+            factor=factor,
+            part=self._part(request, cost_s, now),
+            headroom_s=min(
+                self.reservations.expected_s(now, HEADROOM_HORIZON_S) / self._speed,
+                MOST_HEADROOM * request.limit_s,
+            ),
+            is_returning=self._place(request, now) is not None,
+            makes_others_late=self._makes_late(ahead, self._delay_s(ahead, uncached, cost_s)),
+        )
+
+    def _alone_s(self, uncached: int) -> float:
+        idle = pace.Pace(
+            self.pace.step_time,
+            self.pace.chunk_tokens,
+            self.pace.max_prefill_batch,
+            prefill_tokens_per_s=self.pace.prefill_tokens_per_s,
+        )
+        return ttft_estimate.seconds(
+            idle, ahead_tokens=0, ahead_requests=0, uncached_tokens=uncached, slot_wait_s=0.0
+        )
+
+    def _slot_wait_s(self, priority: int, prompt_tokens: int, ahead: backlog.Ahead, rest_s: float) -> float:
+        free = float("inf")
+        if self.pace.kv_tokens_total:
+            waiting_tokens = sum(one.prompt_tokens for one in self.backlog.waiting)
+            free = self.pace.kv_tokens_total - self.pace.kv_tokens_used - waiting_tokens
+        steps = self.backlog.steps_until_room(
+            step=self.steps.number,
+            priority=priority,
+            requests_ahead=ahead.requests + ahead.in_step,
+            prompt_tokens=prompt_tokens,
+            max_num_seqs=self.pace.max_num_seqs,
+            free_kv_tokens=free,
+        )
+        return rest_s + (steps - 1) * self.pace.token_s if steps > 0 else 0.0
+
+    def _late(self, request: Request, now: float) -> list[tuple[float, float]]:
+        return [
+            (one.expected_s, now - one.admitted_s)
+            for one in self.backlog.waiting
+            if one.request_class == request.request_class and 0 < one.likely_s < now - one.admitted_s
+        ]
+
+    def _makes_late(self, ahead: backlog.Ahead, delay_s: float) -> bool:
+        """Whether somebody who was let in before would be late for it."""
+        return any(
+            one.admitted_s + one.likely_s + one.pushed_s + delay_s > one.arrival_s + one.limit_s
+            for one in ahead.pushed
+        )
+
+    def _delay_s(self, ahead: backlog.Ahead, uncached: int, cost_s: float) -> float:
+        """By how much a request holds up those that are taken after it."""
+        slots = self.pace.max_num_seqs
+        if slots and len(self.backlog.running) + len(self.backlog.line) >= SCARCE_SLOTS * slots:
+            return cost_s / self._speed
+        step = self.pace.step_time
+        return cost_s if step is None else uncached * step.per_prefill_token_s
+
+    def _part(self, request: Request, cost_s: float, now: float) -> float:
+        return self.fairness.part(
+            request.tenant, request.weight, cost_s, backlog.work_by_tenant(self.backlog.waiting), now
+        )
+
+    def _place(self, request: Request, now: float) -> reservations.Place | None:
+        if not request.body_hash:
+            return None
+        return self.reservations.claim((request.tenant, request.body_hash), now)
+
+    def _start_by_s(self, request: Request, uncached: int) -> float:
+        rate = self.pace.prefill_tokens_per_s
+        output = self.lengths.as_scheduled(request.request_class, request.max_tokens)
+        return backlog.start_by_s(
+            request.arrival_s, uncached / rate if rate > 0 else 0.0, output * self.pace.tpot_mean_s
+        )
+
+    def _cost_s(self, request: Request, uncached: int) -> float:
+        return self.pace.cost_s(uncached, self.lengths.expected(request.request_class, request.max_tokens))
+
+    def _correction(self, request_class: str) -> correction.Correction:
+        return self._corrections.setdefault(request_class, correction.Correction())
+
+    def _count(self) -> None:
+        self.pace.decoding = self.pace.running = len(self.backlog.running)
+        self.pace.waiting = len(self.backlog.waiting)
