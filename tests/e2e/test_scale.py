@@ -2,59 +2,36 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 
-from e2e.support import clients, services
+import pytest
+
+from e2e.support import disturbance, services
 from e2e.support.kube import Kubectl, Object, wait_for
 
-STREAM_S = 60
-REQUESTS_PER_SECOND = 5.0
+
+@pytest.fixture
+def patient(kubectl: Kubectl) -> Iterator[None]:
+    """No request is turned away for its objective, which two replicas on a busy machine may not hold."""
+    before = kubectl.get("infsvc", "chat")
+    kubectl.patch("infsvc", "chat", {"spec": {"slo": {"ttftP95": "10m"}}})
+    services.wait_applied(kubectl, "chat", newer_than=before)
+    yield
+    kubectl.patch("infsvc", "chat", {"spec": {"slo": {"ttftP95": before["spec"]["slo"]["ttftP95"]}}})
 
 
-async def test_scale_down_with_streams_and_load_has_no_error(chat: Object, kubectl: Kubectl) -> None:
+async def test_scale_down_with_streams_and_load_has_no_error(
+    chat: Object, patient: None, kubectl: Kubectl
+) -> None:
     """Two replicas, a stream of at least 60 s on each, 5 short requests a second where the machine carries
     them; then 2 -> 1."""
     kubectl.run("scale", "infsvc", "chat", "--replicas=2")
     await asyncio.to_thread(services.wait_ready, kubectl, "chat", 2)
-    pods = services.serving_pods(kubectl, "chat")
-
-    # As much as this machine carries beside the streams: a load that it does not carry only makes a queue.
-    per_second = min(REQUESTS_PER_SECOND, 0.6 / await clients.short_request_s())
-    tried = asyncio.Event()
-    load = asyncio.create_task(clients.short_requests(per_second, tried))
-    token_s = (await clients.long_stream(max_tokens=30)).seconds / 30
-    tried.set()
-    assert (await load).errors == []
-    max_tokens = int(STREAM_S / token_s * 1.2)
-    streams: list[asyncio.Task[clients.Stream]] = []
-    for _ in range(8):
-        streams.append(asyncio.create_task(clients.long_stream(max_tokens)))
-        await asyncio.sleep(1)
-        states = [await asyncio.to_thread(services.pod_state, pod) for pod in pods]
-        if all(state["in_flight"] for state in states):
-            break
-    else:
-        raise AssertionError("no stream reached one of the replicas")
-
-    finished = asyncio.Event()
-    load = asyncio.create_task(clients.short_requests(per_second, finished))
-    await asyncio.sleep(3)
-    kubectl.run("scale", "infsvc", "chat", "--replicas=1")
-    seen = await asyncio.gather(*streams)
-    finished.set()
-    outcome = await load
-    await asyncio.to_thread(services.wait_ready, kubectl, "chat", 1)
-
-    print(
-        f"{len(seen)} streams of {', '.join(f'{each.seconds:.0f} s' for each in seen)}; "
-        f"{outcome.finished} short requests at {per_second:.1f} a second, longest {outcome.longest_s:.2f} s, "
-        f"{len(outcome.errors)} errors"
+    await disturbance.unnoticed(
+        services.serving_pods(kubectl, "chat"),
+        disturb=lambda: kubectl.run("scale", "infsvc", "chat", "--replicas=1"),
+        settled=lambda: services.wait_ready(kubectl, "chat", 1),
     )
-    assert outcome.errors == []
-    assert [each.error for each in seen] == [""] * len(seen)
-    assert {each.finish_reason for each in seen} == {"length"}
-    assert all(each.tokens == max_tokens for each in seen)
-    assert max(each.seconds for each in seen) >= STREAM_S
-    assert outcome.finished >= per_second * STREAM_S * 0.8
 
 
 def test_kubectl_scale_is_what_the_status_reports(chat: Object, kubectl: Kubectl) -> None:

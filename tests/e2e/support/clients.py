@@ -1,6 +1,7 @@
 """The client our users have, the official `openai` package, and a steady load made of it."""
 
 import asyncio
+import itertools
 import time
 from dataclasses import dataclass, field
 
@@ -8,15 +9,32 @@ import openai
 
 BASE_URL = "http://127.0.0.1:8080/v1"
 MODEL = "chat"
+NO_KEY = "unused"
 
 
-def client(base_url: str = BASE_URL, timeout_s: float = 60) -> openai.OpenAI:
+@dataclass(frozen=True)
+class Target:
+    """The service that a load asks."""
+
+    model: str = MODEL
+    base_url: str = BASE_URL
+    key: str = field(default=NO_KEY, repr=False)
+
+
+_first_numbers = itertools.count(1)
+"""Each long stream is a question of its own: equal ones may be answered by one computation."""
+
+CHAT = Target()
+"""The example service of `make up`."""
+
+
+def client(base_url: str = BASE_URL, timeout_s: float = 60, key: str = NO_KEY) -> openai.OpenAI:
     # No retries: a scenario that promises zero errors must see every one.
-    return openai.OpenAI(base_url=base_url, api_key="unused", max_retries=0, timeout=timeout_s)
+    return openai.OpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=timeout_s)
 
 
-def async_client(base_url: str = BASE_URL, timeout_s: float = 300) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=base_url, api_key="unused", max_retries=0, timeout=timeout_s)
+def async_client(target: Target = CHAT, timeout_s: float = 300) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=target.base_url, api_key=target.key, max_retries=0, timeout=timeout_s)
 
 
 @dataclass
@@ -38,13 +56,13 @@ class Stream:
     error: str = ""
 
 
-async def long_stream(max_tokens: int, model: str = MODEL) -> Stream:
+async def long_stream(max_tokens: int, target: Target = CHAT) -> Stream:
     """One stream of exactly `max_tokens` tokens, EOS ignored, on a connection of its own.
 
     A pooled connection would tie all streams to the replica that the first one reached.
     """
-    async with async_client() as llm:
-        return await _stream(llm, max_tokens, model)
+    async with async_client(target) as llm:
+        return await _stream(llm, max_tokens, target.model)
 
 
 async def _stream(llm: openai.AsyncOpenAI, max_tokens: int, model: str) -> Stream:
@@ -53,7 +71,9 @@ async def _stream(llm: openai.AsyncOpenAI, max_tokens: int, model: str) -> Strea
     try:
         stream = await llm.chat.completions.create(
             model=model,
-            messages=[{"role": "user", "content": "Count upwards from one, one number a line."}],
+            messages=[
+                {"role": "user", "content": f"Count upwards from {next(_first_numbers)}, one number a line."}
+            ],
             max_tokens=max_tokens,
             temperature=0,
             stream=True,
@@ -71,13 +91,13 @@ async def _stream(llm: openai.AsyncOpenAI, max_tokens: int, model: str) -> Strea
     return seen
 
 
-async def short_request_s(model: str = MODEL) -> float:
+async def short_request_s(target: Target = CHAT) -> float:
     """What one short request takes alone; the quicker of two, so that no first time is measured."""
-    async with async_client() as llm:
+    async with async_client(target) as llm:
         times = []
         for _ in range(2):
             begin = time.monotonic()
-            await llm.completions.create(model=model, prompt="The number 7 is", max_tokens=2)
+            await llm.completions.create(model=target.model, prompt="The number 7 is", max_tokens=2)
             times.append(time.monotonic() - begin)
         return min(times)
 
@@ -86,13 +106,13 @@ MOST_IN_FLIGHT = 50
 """An open-loop load that an engine cannot carry is ended, and said to be, instead of growing for ever."""
 
 
-async def short_requests(per_second: float, until: asyncio.Event, model: str = MODEL) -> Outcome:
+async def short_requests(per_second: float, until: asyncio.Event, target: Target = CHAT) -> Outcome:
     """An open-loop load of short requests (fewer than 16 prompt tokens, 2 tokens out) until the event is set.
 
     Waits for every request that was sent, so that none is lost from the count.
     """
-    async with async_client() as llm:
-        return await _load(llm, per_second, until, model)
+    async with async_client(target) as llm:
+        return await _load(llm, per_second, until, target.model)
 
 
 async def _load(llm: openai.AsyncOpenAI, per_second: float, until: asyncio.Event, model: str) -> Outcome:
