@@ -92,8 +92,8 @@ class VllmEngine:
     def body_for(self, body: bytes, priority: int, tenant: str) -> bytes:
         """With the tenant as cache salt, and with `priority` as vLLM orders requests: smaller is sooner.
 
-        Both are appended, so they win over what the client wrote: its key and its class decide, not numbers in
-        a body. What is no JSON object stays as it is, and vLLM says what is wrong with it.
+        Both are appended, so they win over what the client wrote: its key and its class decide, not what a
+        body says. What is no JSON object stays as it is, and vLLM says what is wrong with it.
         """
         added = ""
         if "priority" in self._flags.enabled:
@@ -105,8 +105,8 @@ class VllmEngine:
         return whole[:-1] + added.encode() + b"}" if added and is_object else body
 
     def _salt(self, tenant: str) -> str:
-        """Nobody can name another tenant's in a body that is too large to be looked at: this process alone knows
-        the secret. One that starts anew finds nothing cached."""
+        """Only this process knows the secret, so nobody can name another tenant's salt in a body that is too
+        large to be looked at. A process that starts anew finds nothing cached."""
         return hashlib.blake2b(tenant.encode(), key=self._secret, digest_size=16).hexdigest()
 
     def _loading(self) -> Probe:

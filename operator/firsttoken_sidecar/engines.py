@@ -71,6 +71,6 @@ class Engine(Protocol):
         ...
 
     def body_for(self, body: bytes, priority: int, tenant: str) -> bytes:
-        """A client's body as this engine is to get it. Larger priority: more urgent; tenant: who shares cached
-        prompts, empty where all do."""
+        """A client's body as this engine is to get it. Larger priority: more urgent. tenant: whose cached
+        prompts it may share; empty: all are one."""
         ...

@@ -51,6 +51,19 @@ def forced(name: str, **params: str) -> Object:
     return flags({"name": name, "mode": "Forced", "params": params})
 
 
+ON_VLLM = ("where spec.runtime.engine is vllm",)
+
+
+def on_vllm(patch: Object | None = None) -> Object:
+    """A spec of the engine vLLM, with `patch` merged over it."""
+    spec: Object = {
+        "model": {"source": "pvc://models/folder"},
+        "runtime": {"engine": "vllm", "image": "example/vllm@sha256:" + "0" * 64},
+    }
+    _merge(spec, copy.deepcopy(patch or {}))
+    return spec
+
+
 BUILT = (
     "paged-kv",
     "continuous-batching",
@@ -120,6 +133,21 @@ VALID = (
             ),
         )
         for tokens, count in ((8, "auto"), (128, "1"), (33, "999999999"))
+    ),
+    Case("vLLM", on_vllm()),
+    Case(
+        "vLLM with all that it has",
+        on_vllm(
+            flags(
+                {"name": "paged-kv", "mode": "Forced", "params": {"blockSize": "32", "maxBlocks": "900"}},
+                {"name": "continuous-batching", "mode": "Forced"},
+                {"name": "chunked-prefill", "mode": "Forced", "params": {"chunkTokens": "1024"}},
+                {"name": "prefix-cache", "mode": "Disabled"},
+                {"name": "priority", "mode": "Gated"},
+                {"name": "kv-fp8", "mode": "Forced", "params": {"fullPrecisionLayers": "4"}},
+                {"name": "length-control", "mode": "Disabled"},
+            )
+        ),
     ),
     Case("prompts give way", {"runtime": {"prefillPriority": "low"}, "slo": {"tpotP95": "50ms"}}),
     Case(
@@ -194,6 +222,48 @@ INVALID = (
     ),
     Case(
         "wrong checksum form", {"model": {"revision": "main"}}, says=("spec.model.revision", "sha256:<64 hex")
+    ),
+    Case(
+        "vLLM without an image", on_vllm({"runtime": {"image": None}}), says=(*ON_VLLM, "spec.runtime.image")
+    ),
+    Case(
+        "vLLM with a GGUF file",
+        on_vllm({"model": {"source": "pvc://models/small.gguf"}}),
+        says=(*ON_VLLM, "spec.model.source", "safetensors"),
+    ),
+    *(
+        Case(
+            f"a flag that vLLM does not have, {mode}",
+            on_vllm(flags({"name": "length-control", "mode": mode})),
+            says=(*ON_VLLM, "that vLLM does not have; it has paged-kv"),
+        )
+        for mode in ("Gated", "Forced")
+    ),
+    *(
+        Case(
+            f"vLLM {mode} without {flag}",
+            on_vllm(flags({"name": flag, "mode": mode})),
+            says=(*ON_VLLM, "must leave paged-kv and continuous-batching on"),
+        )
+        for flag, mode in (("paged-kv", "Disabled"), ("continuous-batching", "Gated"))
+    ),
+    Case(
+        "a share of vLLM's prefix cache",
+        on_vllm(forced("prefix-cache", maxFraction="0.25")),
+        says=(*ON_VLLM, "params of prefix-cache must be empty"),
+    ),
+    *(
+        Case(f"vLLM with {field}", on_vllm(patch), says=(*ON_VLLM, field))
+        for field, patch in (
+            ("spec.runtime.prefillPriority", {"runtime": {"prefillPriority": "low"}}),
+            ("spec.runtime.maxPrefillBatch", {"runtime": {"maxPrefillBatch": 4}}),
+            ("spec.cachePins", {"cachePins": {"configMapRef": {"name": "pins"}}}),
+        )
+    ),
+    Case(
+        "an argument of vLLM that has a field",
+        on_vllm({"runtime": {"extraArgs": ["--gpu-memory-utilization=0.5"]}}),
+        says=("spec.runtime.extraArgs", "--gpu-memory-utilization"),
     ),
     Case(
         "unknown engine",
