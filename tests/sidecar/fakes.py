@@ -47,6 +47,10 @@ def chunk(delta: dict[str, object], finish_reason: str | None = None) -> bytes:
     return b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
 
 
+def _stamp(kind: bytes, said: dict[str, object]) -> bytes:
+    return b": firsttoken-" + kind + b" " + json.dumps(said).encode() + b"\n\n"
+
+
 @dataclass
 class Seen:
     """One request as the engine got it."""
@@ -79,6 +83,8 @@ class FakeEngine:
     """Of the answers to chats; other than 200 is an error body."""
     break_after: int | None = None
     """Cut the connection after so many tokens."""
+    stages_ms: dict[str, float] = field(default_factory=lambda: {"queue": 1.0, "prefill": 2.0})
+    """Of its stamps, which a sidecar gets that asks for them. Empty: it knows of none, as other engines."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     runners: list[web.AppRunner] = field(default_factory=list)
 
@@ -101,7 +107,7 @@ class FakeEngine:
         self.runners.clear()
 
     def sent_bytes(self) -> bytes:
-        """What a whole stream consists of."""
+        """What a client gets of a whole stream."""
         events = [b": keep-alive\n\n", chunk({"role": "assistant", "content": ""})]
         events += [chunk({"content": f"töken{i} "}) for i in range(self.tokens)]
         return b"".join([*events, chunk({}, "stop"), b"data: [DONE]\n\n"])
@@ -152,10 +158,14 @@ class FakeEngine:
     async def _answer_chat(self, request: web.Request, asked: dict[str, object]) -> web.StreamResponse:
         if self.status != 200:
             return web.json_response({"error": {"message": "no"}}, status=self.status)
+        wanted = request.headers.get(names.HEADER_TIMING, "").split(",")
+        is_stamped = bool(self.stages_ms) and names.TIMING_STAMPS in wanted
         if not asked.get("stream"):
             await asyncio.sleep(self.first_token_s)
             message = {"role": "assistant", "content": "Paris"}
-            return web.json_response({"id": "1", "choices": [{"index": 0, "message": message}]})
+            headers = {names.HEADER_STAMPS: json.dumps(self._first() | self._end())} if is_stamped else None
+            body = {"id": "1", "choices": [{"index": 0, "message": message}]}
+            return web.json_response(body, headers=headers)
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await answer.prepare(request)
         await answer.write(b": keep-alive\n\n")
@@ -166,11 +176,20 @@ class FakeEngine:
                 assert request.transport is not None
                 request.transport.abort()
                 return answer
-            await answer.write(chunk({"content": f"töken{i} "}))
+            stamp = _stamp(b"first", self._first()) if is_stamped and i == 0 else b""
+            await answer.write(chunk({"content": f"töken{i} "}) + stamp)
             await asyncio.sleep(self.token_s)
-        await answer.write(chunk({}, "stop"))
+        stamp = _stamp(b"end", self._end()) if is_stamped else b""
+        await answer.write(chunk({}, "stop") + stamp)
         await answer.write(b"data: [DONE]\n\n")
         return answer
+
+    def _first(self) -> dict[str, object]:
+        ttft_ms = sum(self.stages_ms.values())
+        return {"prompt_tokens": 20, "cached_tokens": 8, "ttft_ms": ttft_ms, "stages_ms": self.stages_ms}
+
+    def _end(self) -> dict[str, object]:
+        return {"completion_tokens": self.tokens, "cached_tokens": 8}
 
     async def _echo(self, request: web.Request) -> web.StreamResponse:
         seen = await self._record(request)
@@ -229,9 +248,11 @@ async def until_async(ask: Callable[[], Awaitable[object]], expected: object, ti
 
 
 @contextlib.asynccontextmanager
-async def raw(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def raw(
+    port: int, host: str = LOOPBACK
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A bare connection, for what no HTTP client would send."""
-    reader, writer = await asyncio.open_connection(LOOPBACK, port)
+    reader, writer = await asyncio.open_connection(host, port)
     try:
         yield reader, writer
     finally:
@@ -285,17 +306,18 @@ class Beside:
     client: aiohttp.ClientSession
     mounts: Mounts
     drain_socket: Path
+    host: str = LOOPBACK
 
     def url(self, path: str) -> URL:
-        return URL(f"http://{LOOPBACK}:{self.running.http_port}{path}", encoded=True)
+        return URL(f"http://{self.host}:{self.running.http_port}{path}", encoded=True)
 
     def ops(self, path: str) -> URL:
-        return URL(f"http://{LOOPBACK}:{self.running.ops_port}{path}")
+        return URL(f"http://{self.host}:{self.running.ops_port}{path}")
 
     def raw(
         self,
     ) -> contextlib.AbstractAsyncContextManager[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        return raw(self.running.http_port)
+        return raw(self.running.http_port, self.host)
 
     async def chat(
         self, *, stream: bool = True, headers: dict[str, str] | None = None
@@ -346,7 +368,7 @@ async def beside(
             sidecar.running(chosen) as running,
             session() as client,
         ):
-            at_work = Beside(running, client, mounts, chosen.drain_socket)
+            at_work = Beside(running, client, mounts, chosen.drain_socket, environment["HOST"])
             if is_awaited:
                 await at_work.until(lambda state: state.ready)
             yield at_work

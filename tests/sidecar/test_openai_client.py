@@ -23,6 +23,10 @@ async def stream(asking: openai.AsyncOpenAI) -> str:
 async def test_streams_and_errors_as_the_client_expects(monkeypatch: pytest.MonkeyPatch) -> None:
     async with fakes.engine() as engine, fakes.beside(engine) as sidecar, client(sidecar) as asking:
         assert await stream(asking) == "töken0 töken1 töken2 "
+        whole = await asking.chat.completions.create(
+            model="fake", messages=[{"role": "user", "content": "Hi"}], stream=False
+        )
+        assert whole.choices[0].message.content == "Paris"
         engine.break_after = 2
         with pytest.raises(openai.APIError, match="middle of the answer"):
             await stream(asking)
