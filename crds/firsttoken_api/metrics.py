@@ -508,6 +508,24 @@ SIDECAR_FLAGS_ERRORS = Metric(
     "Attempts to apply hot settings that failed, by reason",
     labels=("reason",),
 )
+SIDECAR_ROUTED = Metric(
+    "firsttoken_routed",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Requests for tokens by why they went where they went: `home`, `overflow` and `balanced` are choices; "
+    "`forwarded` ones came from a peer",
+    labels=("reason",),
+)
+SIDECAR_PEERS = Metric(
+    "firsttoken_peers", Kind.GAUGE, Owner.SIDECAR, "Other replicas that requests may be sent to now"
+)
+SIDECAR_PEER_FAILURES = Metric(
+    "firsttoken_peer_failures",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Failures of peers by reason; a request that met one was tried elsewhere",
+    labels=("reason",),
+)
 SIDECAR_KEYS_LOADED = Metric(
     "firsttoken_keys_loaded", Kind.COUNTER, Owner.SIDECAR, "Times a new file of API keys came into force"
 )

@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from firsttoken_api import metrics as table
-from firsttoken_sidecar import openmetrics, series, timing
+from firsttoken_sidecar import openmetrics, route_counts, routing, series, timing
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 LabelT = TypeVar("LabelT", bound=str)
@@ -69,6 +69,7 @@ class Counts:
     keys_loaded: int = 0
     keys_errors: int = 0
     disconnects: int = 0
+    routes: route_counts.RouteCounts = field(default_factory=route_counts.RouteCounts)
 
     def answered(self, status: int) -> None:
         self.answers[f"{status // 100}xx"] += 1
@@ -85,6 +86,8 @@ class Gauges:
     is_draining: bool
     is_engine_up: bool
     flags_generation: int
+    peers: int
+    """That requests may be sent to."""
 
 
 class SidecarCollector(Collector):
@@ -108,6 +111,11 @@ class SidecarCollector(Collector):
         yield _counters(table.SIDECAR_FLAGS_ERRORS, FlagsErrorReason, counts.flags_errors)
         yield _counter(table.SIDECAR_KEYS_LOADED, counts.keys_loaded)
         yield _counter(table.SIDECAR_KEYS_ERRORS, counts.keys_errors)
+        yield _counters(table.SIDECAR_ROUTED, routing.Reason, counts.routes.routed)
+        yield _counters(
+            table.SIDECAR_PEER_FAILURES, route_counts.PeerFailureReason, counts.routes.peer_failures
+        )
+        yield _gauge(table.SIDECAR_PEERS, now.peers)
         yield _gauge(table.SIDECAR_IN_FLIGHT, now.in_flight)
         yield _gauge(table.SIDECAR_READY, now.is_ready)
         yield _gauge(table.SIDECAR_DRAINING, now.is_draining)

@@ -28,7 +28,6 @@ from firsttoken_sidecar import (
     peers,
     proxy,
     relay,
-    route_counts,
     router,
     servers,
     settings,
@@ -65,7 +64,6 @@ async def running(
     """A sidecar that listens until the block ends."""
     counts = metrics.Counts()
     ledger = timing.Ledger()
-    routed = route_counts.RouteCounts()
     open_requests = drain.OpenRequests()
     async with contextlib.AsyncExitStack() as stack:
         to_engine = await stack.enter_async_context(proxy.session(chosen.engine_url))
@@ -114,14 +112,14 @@ async def running(
             own_address,
             lambda: ops_server.port,
             to_peers,
-            routed,
+            counts.routes,
             clock,
         )
         routes = router.Router(
             chosen.routing_strategy,
             place.name,
             known,
-            routed,
+            counts.routes,
             clock,
             own_load=admission.load,
             is_own_accepting=lambda: not reporter.why_not_ready(),
@@ -162,6 +160,7 @@ async def running(
                 is_draining=draining.is_draining,
                 is_engine_up=watched.is_ready,
                 flags_generation=follower.report().generation,
+                peers=len(known.accepting(clock())),
             )
 
         back_office = ops.Ops(reporter, watched, engine, metrics.SidecarCollector(counts, ledger, gauges))

@@ -10,7 +10,13 @@ from firsttoken_sidecar import metrics, timing
 
 def collector(counts: metrics.Counts, ledger: timing.Ledger) -> metrics.SidecarCollector:
     gauges = metrics.Gauges(
-        now_s=5.0, in_flight=1, is_ready=True, is_draining=False, is_engine_up=True, flags_generation=9
+        now_s=5.0,
+        in_flight=1,
+        is_ready=True,
+        is_draining=False,
+        is_engine_up=True,
+        flags_generation=9,
+        peers=3,
     )
     return metrics.SidecarCollector(counts, ledger, lambda: gauges)
 
