@@ -236,7 +236,7 @@ def test_equal_prefixes_are_computed_once_by_both_replicas_together(
     cold = sum(not _is_cached(usage) for usage in answers)
     home, forwarded = (routed(reason) - count for reason, count in before.items())
     print(
-        f"{len(answers)} requests, {prefixes} prefixes: {cold} cold, {home:g} to a home, {forwarded:g} sent on"
+        f"{len(answers)} requests: {cold} of {prefixes} prefixes cold, {home:g} home, {forwarded:g} sent on"
     )
     assert cold <= prefixes + 1
     assert home >= len(answers) * 0.8
