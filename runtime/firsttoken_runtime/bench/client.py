@@ -100,7 +100,7 @@ class Client:
         has_pace = seen.first_s is not None and tokens > 1
         return summary.Record(
             group=request.group,
-            prompt_tokens=len(request.prompt_token_ids),
+            prompt_tokens=request.prompt_tokens,
             output_tokens=tokens,
             start_s=began_s,
             end_s=self.now_s(),
@@ -166,7 +166,7 @@ def body(model: str, request: workload.Request, salt: str = "") -> dict[str, Any
         ours["shared_prefix_tokens"] = request.shared_prefix_tokens
     return ours | {
         "model": model,
-        "prompt": list(request.prompt_token_ids),
+        "prompt": request.text or list(request.prompt_token_ids),
         "max_tokens": request.output_tokens,
         "temperature": 0,
         "ignore_eos": True,

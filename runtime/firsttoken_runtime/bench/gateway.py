@@ -56,11 +56,11 @@ async def engine(wish: Wish, needs: experiment.ServerNeeds, log: Path) -> AsyncI
         yield target
 
 
-def leave_json(wish: Wish, flat: Mapping[str, float | int | bool | str | None]) -> None:
+def leave_flat(path: Path | None, flat: Mapping[str, float | int | bool | str | None]) -> None:
     """The figures that a script reads, where it asked for them. Raises UserError."""
-    if wish.json_file is None:
+    if path is None:
         return
     try:
-        wish.json_file.write_text(json.dumps(flat, indent=1) + "\n")
+        path.write_text(json.dumps(flat, indent=1) + "\n")
     except OSError as error:
-        raise UserError(f"--json: {wish.json_file}: {error.strerror}") from error
+        raise UserError(f"--json: {path}: {error.strerror}") from error

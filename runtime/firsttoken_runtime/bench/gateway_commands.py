@@ -49,3 +49,19 @@ def add_to(app: typer.Typer) -> None:
 
         plan = overload_run.Plan(hold, holds, slo_s, interactive, obeying)
         ending.leave(overload_report.reasons(ending.run(overload_run.run(shared.wish(), plan))))
+
+    @app.command()
+    def routing(
+        duration: Annotated[
+            float, typer.Option(min=1.0, metavar="SECONDS", help="How long each load lasts.")
+        ] = 60.0,
+        out: options.Out = None,
+        json: options.Json = None,
+        seed: options.Seed = 1,
+        time_limit: options.Minutes = 20.0,
+    ) -> None:
+        """Four paced engines behind four sidecars: in turn, least backlog, prefix-aware; one is killed."""
+        from firsttoken_runtime.bench import routing_report, routing_run
+
+        wish = routing_run.Wish(out, json, seed, duration, time_limit * 60)
+        ending.leave(routing_report.reasons(ending.run(routing_run.run(wish))))

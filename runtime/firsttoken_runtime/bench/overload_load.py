@@ -93,7 +93,7 @@ class OpenLoop:
             # The phase is over; its first token may have come all the same.
             record = summary.Record(
                 group=request.group,
-                prompt_tokens=len(request.prompt_token_ids),
+                prompt_tokens=request.prompt_tokens,
                 output_tokens=len(contents_s),
                 start_s=due_s,
                 end_s=self.asking.now_s(),

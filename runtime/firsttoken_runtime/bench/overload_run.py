@@ -101,7 +101,7 @@ async def run(wish: gateway.Wish, plan: Plan) -> overload_report.Measured:
     )
     document, text = overload_report.document(done), overload_report.markdown(done)
     show.leave(folder, console, document, text, lambda file: overload_plot.draw(done, file))
-    gateway.leave_json(wish, overload_report.flat(done))
+    gateway.leave_flat(wish.json_file, overload_report.flat(done))
     return done
 
 

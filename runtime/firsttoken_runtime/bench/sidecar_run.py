@@ -71,7 +71,7 @@ async def run(wish: gateway.Wish, requests: int, streams: int, repeats: int) -> 
     )
     document_, text = sidecar_report.document(done), sidecar_report.markdown(done)
     show.leave(folder, console, document_, text, lambda file: sidecar_plot.draw(done, file))
-    gateway.leave_json(wish, sidecar_report.flat(done))
+    gateway.leave_flat(wish.json_file, sidecar_report.flat(done))
     return done
 
 

@@ -12,6 +12,9 @@ SAFE_TOKEN_IDS = range(1000, 30_000)
 """Inside the vocabulary of every model of these sizes, and clear of special tokens."""
 
 
+TEXT_BYTES = 4
+
+
 @dataclass(frozen=True)
 class Request:
     """One request."""
@@ -27,6 +30,12 @@ class Request:
     """Open loop: when it is sent, from the start of the load. None: closed loop, when a client is free."""
     shared_prefix_tokens: int = 0
     """So many leading tokens are declared as shared; 0 says nothing of it."""
+    text: str = ""
+    """Sent in place of token ids where it is not empty, of about `TEXT_BYTES` a token."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.prompt_token_ids) or -(-len(self.text) // TEXT_BYTES)
 
 
 @dataclass(frozen=True)
