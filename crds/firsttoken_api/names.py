@@ -70,6 +70,9 @@ HEADER_REQUEST_ID = "X-Request-Id"
 # Response header towards sidecars: the stamps of an answer that is not streamed.
 HEADER_STAMPS = "X-Firsttoken-Stamps"
 
+# Response header: when the first token was expected, where HEADER_TIMING is `true`.
+HEADER_ESTIMATE = "X-Firsttoken-Estimate"
+
 
 def revision_name(service: str, revision: str) -> str:
     """Name of the Deployment and the ControllerRevision of one cold revision."""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
 from firsttoken_api import errors
-from firsttoken_sidecar import answers, exchange, stopwatch
+from firsttoken_sidecar import admission, answers, exchange, stopwatch
 
 REPLAY_BYTES = 1024 * 1024
 """What has grown past this is not joined any more, and a reader that lags so far behind is left behind."""
@@ -64,6 +64,7 @@ class Computation:
                 while self._ahead_bytes() > AHEAD_BYTES:
                     await self._was_read.wait()
             watched.ended()
+            self.head.ended(watched.stamps)
             self.is_over = True
         except (errors.ApiError, answers.BrokenOffError) as error:
             self.error = error
@@ -145,6 +146,10 @@ class Reader:
             if self._of.error is not None:
                 raise errors.InternalError("The sidecar made a mistake; its log has the rest.")
             await self._of.changed()
+
+    @property
+    def estimate(self) -> admission.Estimate | None:
+        return self._head.estimate
 
     @property
     def status(self) -> int:

@@ -73,9 +73,9 @@ class Dispatch:
 
         Raises errors.ApiError.
         """
+        target = await self._routes.route(arrival)
         if arrival.inspected.body is None or arrival.is_forwarded:
             return await self._own(arrival, request, on_sent)
-        target = await self._routes.route(arrival)
         if target.peer is not None:
             taken = await self._peer(target.peer, arrival, request, on_sent)
             return taken if taken is not None else await self._own(arrival, request, on_sent)

@@ -12,6 +12,8 @@ class Exchange:
         """ticket: None for a request that a peer took."""
         self._upstream = upstream
         self.ticket = ticket
+        self.completion_tokens: int | None = None
+        """Of an answer that ended by itself, where its engine says."""
 
     @property
     def status(self) -> int:
@@ -25,6 +27,16 @@ class Exchange:
     def headers(self) -> Mapping[str, str]:
         return self._upstream.headers
 
+    @property
+    def estimate(self) -> admission.Estimate | None:
+        """What it was let in with, where that was decided here and by something."""
+        return self.ticket.estimate if self.ticket is not None else None
+
+    def ended(self, stamps: stages.Stamps | None) -> None:
+        """The answer is complete. `stamps`: what the engine said of it."""
+        if stamps is not None:
+            self.completion_tokens = stamps.completion_tokens
+
     async def read(self) -> bytes:
         return await self._upstream.read()
 
@@ -37,4 +49,4 @@ class Exchange:
         """An answer that is not complete is given up by whoever computes it."""
         self._upstream.close()
         if self.ticket is not None:
-            self.ticket.closed()
+            self.ticket.closed(self.completion_tokens)

@@ -13,10 +13,12 @@ from multidict import CIMultiDict
 from firsttoken_api import errors, names
 from firsttoken_api.hot_settings import HotSettings
 from firsttoken_sidecar import (
+    admitter,
     answers,
     arrivals,
     auth,
     body_memory,
+    computation,
     dispatch,
     exchange,
     headers,
@@ -82,7 +84,11 @@ class Gateway:
         """
         tenant = ""
         if request.path not in OPEN_PATHS:
-            tenant = self._auth.identify(request.headers).tenant
+            who = self._auth.identify(request.headers)
+            tenant = who.tenant
+            if request.method == "POST":
+                # It works the engine too.
+                self._auth.take(who, tokens=0)
         body = self._body(request)
         passed = headers.of_request(request.headers, request_id)
         upstream = await self._to_engine.send(
@@ -148,8 +154,8 @@ class Gateway:
             return await self._answered(request, work, timed, is_closing)
         except errors.ApiError as error:
             charge.settle(0)
-            if isinstance(error, errors.ObjectiveUnreachableError):
-                self._ledger.refused(timed, self._clock())
+            if isinstance(error, admitter.RefusedError):
+                self._ledger.refused(timed, self._clock(), error.uncached_tokens)
             raise
         finally:
             if work.used_tokens is not None:
@@ -170,7 +176,9 @@ class Gateway:
             source = await work.open(on_sent)
             try:
                 watched = self._watch(source, arrival, timed, source.first_content)
-                return await self._sent(request, work, source, watched, is_closing)
+                answer = await self._sent(request, work, source, watched, is_closing)
+                source.ended(watched.stamps)
+                return answer
             finally:
                 source.close()
         found = self._joiner.find(wanted)
@@ -193,10 +201,13 @@ class Gateway:
         self,
         request: web.Request,
         work: dispatch.Work,
-        answer: answers.Answer,
+        answer: exchange.Exchange | computation.Reader,
         watched: stopwatch.Stopwatch,
         is_closing: IsClosing,
     ) -> web.StreamResponse:
+        extra = {}
+        if answer.estimate is not None and headers.wants_timing(request.headers):
+            extra[names.HEADER_ESTIMATE] = answer.estimate.header()
         sent = await self._relay.send(
             request,
             work.arrival.request_id,
@@ -204,6 +215,7 @@ class Gateway:
             watched,
             is_closing=is_closing,
             is_forwarded=work.arrival.is_forwarded,
+            extra=extra,
         )
         work.stamps = watched.stamps
         return sent

@@ -39,6 +39,11 @@ def ask_for_stamps(passed: CIMultiDict[str]) -> None:
     passed[names.HEADER_TIMING] = _STAMPS.get(asked, asked)
 
 
+def wants_timing(client: Mapping[str, str]) -> bool:
+    """Whether the client wants to know what its time to the first token consisted of."""
+    return "true" in client.get(names.HEADER_TIMING, "").split(",")
+
+
 def for_engine(passed: CIMultiDict[str], tenant: str, *, hides_key: bool) -> CIMultiDict[str]:
     """A copy for the engine of this pod: it knows tenants and no keys. `hides_key`: the key was ours."""
     known = passed.copy()

@@ -9,28 +9,27 @@ import asyncio
 from collections.abc import Hashable, Mapping
 
 from firsttoken_api import names
-from firsttoken_sidecar import arrivals, computation
+from firsttoken_sidecar import arrivals, computation, headers
 
 _CHANGING = (names.HEADER_CLASS, names.HEADER_ROUTE, "Accept")
 
 
-def keys(arrival: arrivals.Arrival, target: str, headers: Mapping[str, str]) -> tuple[Hashable, ...]:
-    """What this request can be joined by; empty: by nothing. `headers`: as the client sent them."""
+def keys(arrival: arrivals.Arrival, target: str, client: Mapping[str, str]) -> tuple[Hashable, ...]:
+    """What this request can be joined by; empty: by nothing. `client`: its headers."""
     inspected = arrival.inspected
     if inspected.body is None:
         return ()
-    is_timed = "true" in headers.get(names.HEADER_TIMING, "")
     same = (
         arrival.caller.tenant,
         target,
         inspected.body_hash,
-        *(headers.get(name, "") for name in _CHANGING),
-        is_timed,
+        *(client.get(name, "") for name in _CHANGING),
+        headers.wants_timing(client),
     )
     found: list[Hashable] = []
     if inspected.idempotency_key:
         found.append(("idempotency key", inspected.idempotency_key, same))
-    if request_id := headers.get(names.HEADER_REQUEST_ID, ""):
+    if request_id := client.get(names.HEADER_REQUEST_ID, ""):
         found.append(("request id", request_id, same))
     if inspected.is_repeatable and arrival.caller.name:
         found.append(("api key", arrival.caller.name, same))

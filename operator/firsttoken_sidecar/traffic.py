@@ -7,7 +7,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from firsttoken_api import errors, names
-from firsttoken_sidecar import drain, gateway, metrics, refusals
+from firsttoken_sidecar import admitter, drain, gateway, headers, metrics, refusals
 
 PASSED_PREFIX = "/v1/"
 PASSED_PATHS = frozenset({"/health", "/tokenize", "/detokenize"})
@@ -84,6 +84,8 @@ class Traffic:
                     self._counts.refusals[reason] += 1
             answer = refusals.response(error, close=self._is_closing())
             answer.headers[names.HEADER_REQUEST_ID] = request_id
+            if isinstance(error, admitter.RefusedError) and headers.wants_timing(request.headers):
+                answer.headers[names.HEADER_ESTIMATE] = error.estimate.header()
             return answer
 
     def _is_closing(self) -> bool:
