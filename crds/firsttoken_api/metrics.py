@@ -508,6 +508,25 @@ SIDECAR_FLAGS_ERRORS = Metric(
     "Attempts to apply hot settings that failed, by reason",
     labels=("reason",),
 )
+SIDECAR_ADMISSION_REFUSED = Metric(
+    "firsttoken_admission_refused",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Requests that admission refused at this engine, by reason; one that a peer sent may find room elsewhere",
+    labels=("reason",),
+)
+SIDECAR_ADMISSION_ASKED = Metric(
+    "firsttoken_admission_asked",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Requests close to the limit, of which the engine was asked what it has cached",
+)
+SIDECAR_ADMISSION_UNANSWERED = Metric(
+    "firsttoken_admission_unanswered",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Of those, decided without an answer",
+)
 SIDECAR_ROUTED = Metric(
     "firsttoken_routed",
     Kind.COUNTER,

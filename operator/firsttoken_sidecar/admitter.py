@@ -16,6 +16,7 @@ from firsttoken_api.hot_settings import HotSettings
 from firsttoken_api.state import EngineState, LoadState
 from firsttoken_sidecar import (
     admission,
+    admission_counts,
     arrivals,
     backlog,
     classes,
@@ -66,6 +67,7 @@ class Admitter:
         settings: Callable[[], HotSettings | None],
         ask: Ask,
         clock: Callable[[], float],
+        counts: admission_counts.AdmissionCounts | None = None,
     ) -> None:
         """state: as last heard; settings: the flags document in force; ask: of the engine's ops port."""
         self._state = state
@@ -78,9 +80,7 @@ class Admitter:
         self._limits_of: HotSettings | None = None
         self._limits = objectives.NONE_YET
         self._limited = logs.Limited(logger)
-        self.refused: dict[admission.Reason, int] = dict.fromkeys(admission.Reason, 0)
-        self.asked = 0
-        self.asked_in_vain = 0
+        self._counts = counts or admission_counts.AdmissionCounts()
 
     async def admit(self, arrival: arrivals.Arrival) -> admission.Ticket:
         """Raises RefusedError, at most 50 ms after it was called."""
@@ -172,13 +172,13 @@ class Admitter:
             )
             if value
         }
-        self.asked += 1
+        self._counts.asked += 1
         try:
             async with asyncio.timeout(ASK_LIMIT_S):
                 answer = await self._ask(inspected.body, headers, ASK_LIMIT_S)
             return _DECODER.decode(answer) if answer is not None else None
         except (TimeoutError, engines.EngineUnreachableError, msgspec.MsgspecError) as error:
-            self.asked_in_vain += 1
+            self._counts.asked_in_vain += 1
             self._limited.warning(
                 "engine did not say what it would compute; decided without", error=type(error).__name__
             )
@@ -186,7 +186,7 @@ class Admitter:
 
     def _refusal(self, request: desk.Request, cached_tokens: int, refused: admission.Refused) -> RefusedError:
         retry_after_s = self._desk.refuse(request, cached_tokens, refused, self._clock())
-        self.refused[refused.reason] += 1
+        self._counts.refused[refused.reason] += 1
         estimate = refused.estimate
         return RefusedError(
             f"{_WHY[refused.reason]} (expected within {estimate.likely_s:.2f} s, "

@@ -16,7 +16,15 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from firsttoken_api import metrics as table
-from firsttoken_sidecar import openmetrics, route_counts, routing, series, timing
+from firsttoken_sidecar import (
+    admission,
+    admission_counts,
+    openmetrics,
+    route_counts,
+    routing,
+    series,
+    timing,
+)
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 LabelT = TypeVar("LabelT", bound=str)
@@ -69,6 +77,7 @@ class Counts:
     keys_loaded: int = 0
     keys_errors: int = 0
     disconnects: int = 0
+    admission: admission_counts.AdmissionCounts = field(default_factory=admission_counts.AdmissionCounts)
     routes: route_counts.RouteCounts = field(default_factory=route_counts.RouteCounts)
 
     def answered(self, status: int) -> None:
@@ -111,6 +120,9 @@ class SidecarCollector(Collector):
         yield _counters(table.SIDECAR_FLAGS_ERRORS, FlagsErrorReason, counts.flags_errors)
         yield _counter(table.SIDECAR_KEYS_LOADED, counts.keys_loaded)
         yield _counter(table.SIDECAR_KEYS_ERRORS, counts.keys_errors)
+        yield _counters(table.SIDECAR_ADMISSION_REFUSED, admission.Reason, counts.admission.refused)
+        yield _counter(table.SIDECAR_ADMISSION_ASKED, counts.admission.asked)
+        yield _counter(table.SIDECAR_ADMISSION_UNANSWERED, counts.admission.asked_in_vain)
         yield _counters(table.SIDECAR_ROUTED, routing.Reason, counts.routes.routed)
         yield _counters(
             table.SIDECAR_PEER_FAILURES, route_counts.PeerFailureReason, counts.routes.peer_failures

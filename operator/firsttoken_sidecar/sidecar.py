@@ -94,6 +94,7 @@ async def running(
             settings=lambda: follower.settings,
             ask=engine.estimate,
             clock=clock,
+            counts=counts.admission,
         )
         reporter = state.Reporter(
             chosen.pod_name,
