@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import aiohttp
 
-from firsttoken_sidecar import engine_firsttoken, engine_vllm, engines, settings
+from firsttoken_sidecar import engine_address, engine_firsttoken, engine_vllm, engines, settings
 
 
 def make(
@@ -14,10 +14,12 @@ def make(
     if chosen.engine == "vllm":
         return engine_vllm.VllmEngine(
             session,
-            chosen.engine_url,
+            engine_address.origin(chosen.engine_url),
             chosen.started_flags,
             chosen.max_num_seqs,
             chosen.chunk_tokens,
             clock,
         )
-    return engine_firsttoken.FirsttokenEngine(session, chosen.engine_url, chosen.engine_ops_url)
+    return engine_firsttoken.FirsttokenEngine(
+        session, engine_address.origin(chosen.engine_url), engine_address.origin(chosen.engine_ops_url)
+    )
