@@ -9,7 +9,17 @@ from collections.abc import Callable
 from aiohttp import web
 
 from firsttoken_api import names
-from firsttoken_runtime.server import http, message, plan, prompt, request, stamps, structured, tenant
+from firsttoken_runtime.server import (
+    http,
+    message,
+    plan,
+    prompt,
+    request,
+    stamps,
+    structured,
+    tenant,
+    timing_wanted,
+)
 from firsttoken_runtime.server.choice import Choice, Delta, Reading
 from firsttoken_runtime.server.logprobs import prompt_logprobs
 from firsttoken_runtime.server.openai_models import ChatRequest, CompletionRequest
@@ -52,7 +62,7 @@ async def _answer(
     prepare: Callable[[int], plan.Prepared],
 ) -> web.StreamResponse:
     resolved = service.resolve(incoming.headers, body.model)
-    timing = request.timing_wanted(incoming)
+    timing = timing_wanted.of_headers(incoming.headers)
     salt = tenant.salt(service.tenants.of(incoming), body.cache_salt)
     service.check_ready()
     with service.room():
@@ -101,7 +111,7 @@ async def _whole(
     choices: list[Choice],
     reply: Reply,
     timer: RequestTimer,
-    timing: request.TimingWanted,
+    timing: timing_wanted.TimingWanted,
 ) -> web.Response:
     deltas: list[list[Delta]] = [[] for _ in choices]
     reading = Reading(group, choices, timer)

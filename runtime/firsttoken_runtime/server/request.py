@@ -2,42 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from aiohttp import web
 
-from firsttoken_api import errors, names
 from firsttoken_runtime.server.classes import Resolved
 from firsttoken_runtime.server.request_timer import RequestTimer
 from firsttoken_runtime.server.sequence import Group, Wanted
 from firsttoken_runtime.server.service import Service
-
-
-@dataclass(frozen=True)
-class TimingWanted:
-    """Who is to hear where the time to the first token went: the client in the answer, and its sidecar."""
-
-    is_in_answer: bool = False
-    is_stamped: bool = False
-
-
-NO_TIMING = TimingWanted()
-
-
-def timing_wanted(request: web.Request) -> TimingWanted:
-    """What the request's header asks for: `true` or `false`, and a sidecar adds `stamps` after a comma.
-
-    Raises BadRequestError.
-    """
-    value = request.headers.get(names.HEADER_TIMING, "false")
-    asked = {part.strip() for part in value.split(",")}
-    is_stamped = names.TIMING_STAMPS in asked
-    asked.discard(names.TIMING_STAMPS)
-    if not asked <= {"true", "false"} or len(asked) > 1:
-        raise errors.BadRequestError(
-            f"{names.HEADER_TIMING} is true or false, not {value[:64]!r}", param=names.HEADER_TIMING
-        )
-    return TimingWanted(is_in_answer="true" in asked, is_stamped=is_stamped)
 
 
 @asynccontextmanager

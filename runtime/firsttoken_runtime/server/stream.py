@@ -13,10 +13,9 @@ import msgspec
 from aiohttp import web
 
 from firsttoken_api import errors
-from firsttoken_runtime.server import stamps
+from firsttoken_runtime.server import stamps, timing_wanted
 from firsttoken_runtime.server.choice import Choice, Delta, Reading
 from firsttoken_runtime.server.replies import Reply, usage
-from firsttoken_runtime.server.request import NO_TIMING, TimingWanted
 from firsttoken_runtime.server.request_timer import RequestTimer
 from firsttoken_runtime.server.sequence import Group
 
@@ -50,7 +49,7 @@ class EventStream:
         keep_alive_s: float,
         has_usage: bool = False,
         has_running_usage: bool = False,
-        timing: TimingWanted = NO_TIMING,
+        timing: timing_wanted.TimingWanted = timing_wanted.NOTHING,
     ) -> None:
         self._request = request
         self._response = web.StreamResponse(headers=HEADERS)
