@@ -93,3 +93,16 @@ def test_a_request_without_text_has_no_ttft():
     RequestTimer(metrics, _Clock()).end("abort", prompt_tokens=7, completion_tokens=0)
     assert _value(metrics, "vllm:time_to_first_token_seconds_count") == 0
     assert _value(metrics, "vllm:request_success_total", finished_reason="abort") == 1
+
+
+def test_what_the_timing_would_be_now_records_nothing():
+    clock, metrics = _Clock(), Metrics("m")
+    timer = RequestTimer(metrics, clock)
+    timer.tokens([_token(_times())])
+    clock.now_s = 102.0
+    assert (timer.timing_now().ttft_s, timer.since_first_text_s()) == (2.0, 0.0)
+    assert (timer.timing, _value(metrics, "vllm:time_to_first_token_seconds_count")) == (None, 0)
+    clock.now_s = 102.5
+    timer.text()
+    clock.now_s = 103.0
+    assert (timer.timing_now().ttft_s, timer.since_first_text_s()) == (2.5, 0.5)

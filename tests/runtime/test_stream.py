@@ -81,3 +81,69 @@ async def test_the_stages_of_the_first_token_on_demand(served, parameters):
         assert sum(timing["stages_ms"].values()) == pytest.approx(timing["ttft_ms"])
     status, body = await served.post(COMPLETIONS, body, headers={"X-Firsttoken-Timing": "1"})
     assert (status, body["error"]["param"]) == (400, "X-Firsttoken-Timing")
+
+
+STAMPED = {"X-Firsttoken-Timing": "stamps"}
+
+
+async def _stamped(served, path, body, headers=STAMPED):
+    """The stream without its stamps, and what the stamps say."""
+    async with served.session.post(
+        f"{served.url}{path}", json=body | {"stream": True}, headers=headers
+    ) as one:
+        assert one.status == 200, await one.text()
+        events = (await one.read()).decode().split("\n\n")[:-1]
+    stamps = [event for event in events if event.startswith(": firsttoken-")]
+    rest = [event for event in events if event not in stamps and not event.startswith(":")]
+    return events, rest, [json.loads(stamp.split(" ", 2)[2]) for stamp in stamps]
+
+
+@pytest.mark.parametrize("parameters", [{}, {"stream_options": {"include_usage": True}}, {"n": 2}])
+async def test_a_sidecar_gets_stamps_and_the_stream_is_the_same(served, parameters):
+    body = {"prompt": "ab", "max_tokens": 2} | parameters
+    events, rest, (first, end) = await _stamped(served, COMPLETIONS, body)
+    plain = await served.events(COMPLETIONS, body)
+    assert len(rest) == len([event for event in plain if not event.startswith(":")])
+    assert rest[-1] == "data: [DONE]"
+    place = next(index for index, event in enumerate(events) if event.startswith(": firsttoken-first"))
+    assert json.loads(events[place - 1].removeprefix("data: "))["choices"], "right behind text"
+    assert events[-2].startswith(": firsttoken-end")
+    assert sum(first["stages_ms"].values()) == pytest.approx(first["ttft_ms"])
+    assert (first["prompt_tokens"], first["choices"]) == (2, parameters.get("n", 1))
+    assert end == {"completion_tokens": 2 * parameters.get("n", 1), "cached_tokens": first["cached_tokens"]}
+
+
+async def test_an_answer_without_text_has_both_stamps(served):
+    body = {"messages": [{"role": "user", "content": "<|end|>"}]}
+    events, _, (first, end) = await _stamped(served, "/v1/chat/completions", body)
+    assert first["ttft_ms"] > 0
+    assert events[-1] == "data: [DONE]"
+    assert end["completion_tokens"] >= 0
+
+
+async def test_a_failure_in_the_middle_has_no_last_stamp(served):
+    events, _, stamps = await _stamped(served, COMPLETIONS, {"prompt": "a<|fail|><|wait|>"})
+    assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "sequence_failed"
+    assert all("completion_tokens" not in stamp for stamp in stamps)
+
+
+async def test_a_whole_answer_has_its_stamps_in_a_header(served):
+    body = {"prompt": "ab", "max_tokens": 2}
+    async with served.session.post(f"{served.url}{COMPLETIONS}", json=body, headers=STAMPED) as response:
+        assert "timing" not in await response.json()
+        said = json.loads(response.headers["X-Firsttoken-Stamps"])
+    assert (said["prompt_tokens"], said["completion_tokens"], said["choices"]) == (2, 2, 1)
+    decode_ms = said["stages_ms"].pop("decode")
+    assert decode_ms >= 0
+    assert sum(said["stages_ms"].values()) == pytest.approx(said["ttft_ms"])
+    async with served.session.post(f"{served.url}{COMPLETIONS}", json=body) as response:
+        assert "X-Firsttoken-Stamps" not in response.headers
+
+
+async def test_client_and_sidecar_may_both_ask(served):
+    both = {"X-Firsttoken-Timing": "true,stamps"}
+    body = {"prompt": "ab", "max_tokens": 2}
+    _, rest, stamps = await _stamped(served, COMPLETIONS, body, both)
+    assert len(stamps) == 2
+    said = json.loads(rest[-2].removeprefix("data: "))["timing"]
+    assert sum(said["stages_ms"].values()) == pytest.approx(said["ttft_ms"])
