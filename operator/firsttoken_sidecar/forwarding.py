@@ -82,7 +82,10 @@ class Forwarding:
         passed[names.HEADER_HOP] = hop.value(self._clock() - arrival.arrival_s)
         host = f"[{peer.name}]" if ":" in peer.name else peer.name
         url = URL(f"http://{host}:{self._http_port()}{raw_target}", encoded=True)
-        answer = await self._begun(peer, method, url, passed, body)
+        try:
+            answer = await self._begun(peer, method, url, passed, body)
+        finally:
+            peer.answers(id(arrival))
         reason = ELSEWHERE.get(answer.status)
         if reason is not None:
             answer.close()

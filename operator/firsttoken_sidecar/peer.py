@@ -4,7 +4,6 @@ A peer that fails is set aside, for twice as long each time in a row, and is bac
 """
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass, field
 
 from firsttoken_api.state import LoadState, SidecarState
@@ -37,7 +36,8 @@ class Peer:
     failures: int = 0
     is_being_asked: bool = False
     gone: asyncio.Event = field(default_factory=asyncio.Event)
-    _sent: deque[tuple[float, int]] = field(default_factory=deque)  # (when, tokens), since the last look
+    _sent: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """By request, when it was sent and its tokens: those that the last look does not show, in order."""
 
     def is_accepting(self, now: float) -> bool:
         """Whether a request may be sent there. What is not known, is not ready or is ending gets nothing."""
@@ -63,8 +63,9 @@ class Peer:
         self.heard_s = now
         self.failures = 0
         self.gone.clear()
-        while self._sent and self._sent[0][0] < asked_s - MARGIN_S:
-            self._sent.popleft()
+        shown = [key for key, (sent_s, _) in self._sent.items() if sent_s < asked_s - MARGIN_S]
+        for key in shown:
+            del self._sent[key]
 
     def failed(self, now: float) -> None:
         """It did not answer, or failed a request."""
@@ -77,10 +78,14 @@ class Peer:
         self.aside_until_s = now + min(FIRST_ASIDE_S * 2**self.failures, LONGEST_ASIDE_S)
         self.failures = min(self.failures + 1, 10)
 
-    def sent(self, tokens: int, now: float) -> None:
-        """A request was sent there; no look has shown it yet."""
-        self._sent.append((now, tokens))
+    def sent(self, request: int, tokens: int, now: float) -> None:
+        """A request is sent there; no look has shown it yet. `request`: any number that it alone has."""
+        self._sent[request] = (now, tokens)
+
+    def answers(self, request: int) -> None:
+        """The request waits no more: its answer has begun, or will not."""
+        self._sent.pop(request, None)
 
     def unseen_tokens(self) -> int:
-        """Of the requests sent since the last look."""
-        return sum(tokens for _, tokens in self._sent)
+        """Of the requests that wait there and that no look has shown."""
+        return sum(tokens for _, tokens in self._sent.values())

@@ -27,6 +27,7 @@ REMEMBERED_S = 150.0
 BUSY_FOR_S = 2.0
 """After a request, states are kept fresh so long."""
 IDLE_LOOK_EVERY_S = 4.0
+UNREADY_LOOK_EVERY_S = 1.0
 LOOK_LIMIT_S = 2.0
 MOST_LOOKS = 16
 """At the same time. Of more peers than that, each is looked at less often."""
@@ -159,8 +160,10 @@ class Peers:
             await asyncio.sleep(TICK_S)
 
     def _look_around(self, now: float) -> None:
-        every_s = FRESH_S if now <= self._busy_until_s else IDLE_LOOK_EVERY_S
-        due = [peer for peer in self.members.values() if peer.is_due(now, every_s)]
+        is_busy = now <= self._busy_until_s
+        due = [
+            peer for peer in self.members.values() if peer.is_due(now, self._look_every_s(peer, now, is_busy))
+        ]
         due.sort(key=lambda peer: peer.tried_s)
         for peer in due[: max(0, MOST_LOOKS - len(self._looks))]:
             peer.is_being_asked = True
@@ -168,6 +171,12 @@ class Peers:
             look = asyncio.create_task(self._look(peer))
             self._looks.add(look)
             look.add_done_callback(self._looks.discard)
+
+    @staticmethod
+    def _look_every_s(peer: Peer, now: float, is_busy: bool) -> float:
+        if is_busy:
+            return FRESH_S
+        return IDLE_LOOK_EVERY_S if peer.is_accepting(now) else UNREADY_LOOK_EVERY_S
 
     async def _look(self, peer: Peer) -> None:
         asked_s = self._clock()

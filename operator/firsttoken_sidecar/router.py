@@ -83,7 +83,7 @@ class Router:
             self._remember_forwarded(asked)
             return self._chosen(Target(None, routing.Reason.FORWARDED))
         await self._peers.freshen()
-        return self._chosen(self._decide(asked, failed))
+        return self._chosen(self._decide(arrival, failed))
 
     def failed(self, peer: Peer, error: forwarding.PeerFailedError) -> None:
         """The peer failed a request before the first byte."""
@@ -95,7 +95,8 @@ class Router:
         """Whether a hop header from there is to be believed."""
         return self._peers.is_peer(address)
 
-    def _decide(self, asked: inspection.Inspected, failed: Collection[str]) -> Target:
+    def _decide(self, arrival: arrivals.Arrival, failed: Collection[str]) -> Target:
+        asked = arrival.inspected
         now = self._clock()
         peers = {peer.name: peer for peer in self._peers.accepting(now) if peer.name not in failed}
         own_name = self._peers.own_name
@@ -133,7 +134,7 @@ class Router:
         peer = peers.get(choice.name)
         if peer is not None:
             hit_tokens = replicas[choice.name].hit_tokens
-            peer.sent(asked.estimated_prompt_tokens - hit_tokens, now)
+            peer.sent(id(arrival), asked.estimated_prompt_tokens - hit_tokens, now)
         return Target(peer, routing.Reason.FAILOVER if failed else choice.reason)
 
     def _home(self, key: bytes, accepting: Collection[str]) -> str | None:

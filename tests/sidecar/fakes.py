@@ -79,6 +79,8 @@ class FakeEngine:
     tokens: int = 3
     first_token_s: float = 0.0
     token_s: float = 0.0
+    starts_with_token: bool = False
+    """A stream begins, status and all, with its first token; else at once, with a comment and the role."""
     status: int = 200
     """Of the answers to chats; other than 200 is an error body."""
     break_after: int | None = None
@@ -166,11 +168,14 @@ class FakeEngine:
             headers = {names.HEADER_STAMPS: json.dumps(self._first() | self._end())} if is_stamped else None
             body = {"id": "1", "choices": [{"index": 0, "message": message}]}
             return web.json_response(body, headers=headers)
+        if self.starts_with_token:
+            await asyncio.sleep(self.first_token_s)
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await answer.prepare(request)
         await answer.write(b": keep-alive\n\n")
         await answer.write(chunk({"role": "assistant", "content": ""}))
-        await asyncio.sleep(self.first_token_s)
+        if not self.starts_with_token:
+            await asyncio.sleep(self.first_token_s)
         for i in range(self.tokens):
             if i == self.break_after:
                 assert request.transport is not None

@@ -117,6 +117,23 @@ async def test_any_other_status_is_the_answer(status: int) -> None:
         answer.release()
 
 
+async def test_the_request_counts_as_waiting_there_until_its_answer_begins() -> None:
+    there = peer.Peer(THERE)
+    asked = arrival()
+    waiting: list[int] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        waiting.append(there.unseen_tokens())
+        return web.Response(text="x")
+
+    there.sent(id(asked), 77, 0.0)
+    async with answering(handler) as port, forwarding_to(port) as forward:
+        answer = await forward.send(there, "POST", "/v1/completions", CIMultiDict[str](), b"{}", asked)
+        answer.release()
+    assert waiting == [77]
+    assert there.unseen_tokens() == 0
+
+
 async def test_nobody_there_is_a_failure() -> None:
     async def handler(request: web.Request) -> web.Response:
         raise AssertionError("nobody should ask")

@@ -78,11 +78,20 @@ def test_a_peer_that_never_answered_is_gone_after_as_long() -> None:
 
 def test_what_was_sent_counts_until_a_later_look_shows_it() -> None:
     busy = seen(now=100.0)
-    busy.sent(300, 100.01)
-    busy.sent(500, 100.05)
+    busy.sent(1, 300, 100.01)
+    busy.sent(2, 500, 100.05)
     assert busy.unseen_tokens() == 800
     # This look began before the second was sent.
     busy.seen(READY, None, 100.04, 100.06)
     assert busy.unseen_tokens() == 500
     busy.seen(READY, None, 100.2, 100.21)
     assert busy.unseen_tokens() == 0
+
+
+def test_what_is_answered_waits_no_more() -> None:
+    busy = seen(now=100.0)
+    busy.sent(1, 300, 100.01)
+    busy.sent(2, 500, 100.01)
+    busy.answers(1)
+    busy.answers(1)
+    assert busy.unseen_tokens() == 500

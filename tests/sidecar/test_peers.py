@@ -128,6 +128,7 @@ def sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "RESOLVE_AT_MOST_EVERY_S", 0.02)
     monkeypatch.setattr(peers, "RESOLVE_EVERY_S", 0.1)
     monkeypatch.setattr(peers, "IDLE_LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(peers, "UNREADY_LOOK_EVERY_S", 0.1)
     monkeypatch.setattr(peer_module, "FIRST_ASIDE_S", 0.05)
 
 
