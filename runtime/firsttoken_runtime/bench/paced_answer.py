@@ -30,13 +30,13 @@ class Answer:
         response = web.StreamResponse(headers=EVENT_STREAM)
         timing: dict[str, Any] = {}
         async for index, is_last in self._tokens():
+            event = _event(self._chunk(index, is_last))
             if index == 0:
                 await response.prepare(request)
-            await response.write(_event(self._chunk(index, is_last)))
-            if index == 0:
                 timing = self._timing(time.monotonic())
                 if self._has_stamps:
-                    await response.write(_comment("firsttoken-first", self._first(timing)))
+                    event += _comment("firsttoken-first", self._first(timing))
+            await response.write(event)
         last: dict[str, Any] = {"usage": self._usage()} if has_usage else {}
         if self._has_timing:
             last["timing"] = timing
@@ -97,7 +97,8 @@ class Answer:
 
     def _first(self, timing: Mapping[str, Any]) -> dict[str, Any]:
         one = self._sequence
-        return {"prompt_tokens": one.prompt_tokens, "cached_tokens": one.cached_tokens, **timing}
+        said = {"prompt_tokens": one.prompt_tokens, "cached_tokens": one.cached_tokens, "choices": 1}
+        return {**said, **timing}
 
     def _end(self) -> dict[str, Any]:
         one = self._sequence

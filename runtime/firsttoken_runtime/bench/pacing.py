@@ -181,6 +181,7 @@ class Scheduler:
                 break
             if one.uncomputed_tokens:
                 if one.scheduled_s is None:
+                    self._look_up(one)
                     one.scheduled_s = now
                 tokens = min(room, one.uncomputed_tokens)
                 prefills.append((one, tokens))
@@ -206,12 +207,14 @@ class Scheduler:
     def _admit(self) -> None:
         self.waiting.sort(key=_order)
         while self.waiting and len(self.running) < self.pace.max_num_seqs:
-            one = self.waiting.pop(0)
-            one.cached_tokens = one.computed_tokens = self.hit_tokens(one.prompt_tokens, one.keys)
-            self.cache.query_tokens += one.prompt_tokens
-            self.cache.hit_tokens += one.cached_tokens
-            self.cache.publish(one.keys[: one.cached_tokens // self.pace.block_size_tokens])
-            self.running.append(one)
+            self.running.append(self.waiting.pop(0))
+
+    def _look_up(self, one: Simulated) -> None:
+        """When its turn has come: one with the same beginning that was before it has been computed by then."""
+        one.cached_tokens = one.computed_tokens = self.hit_tokens(one.prompt_tokens, one.keys)
+        self.cache.query_tokens += one.prompt_tokens
+        self.cache.hit_tokens += one.cached_tokens
+        self.cache.publish(one.keys[: one.cached_tokens // self.pace.block_size_tokens])
 
 
 def _order(one: Simulated) -> tuple[int, float]:

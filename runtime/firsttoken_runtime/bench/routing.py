@@ -21,39 +21,24 @@ NAMES = {TURNS: "in turn (no routing)", LEAST: "least backlog", PREFIX: "prefix-
 PREFILL_TOKENS_PER_S = 2000
 SHORT, LONG = "short", "long"
 SHORT_TOKENS = lengths.Uniform(100, 300)
-LONG_TOKENS = lengths.Uniform(5000, 7000)
-LONG_SHARE = 0.04
+LONG_TOKENS = lengths.Uniform(9000, 11000)
+LONG_SHARE = 0.02
 SKEWED_PER_S = 11.0
-"""About 0.65 of what four engines can compute."""
+"""About half of what four engines can compute."""
 
 PREFIXES = 24
 PREFIX_TOKENS = 1500
 SUFFIX_TOKENS = lengths.Uniform(30, 120)
-SHARED_PER_S = 8.0
+SHARED_PER_S = 4.0
+STRETCH = 2.0
+"""The one engine gets the same requests in twice the time: it has four times the work."""
 OUTPUT_TOKENS = 8
 
 KILLED = 1
 """Which engine."""
 KILLED_AT = 0.35
 """Of the load's time."""
-WORDS = [
-    "time",
-    "first",
-    "token",
-    "queue",
-    "chunk",
-    "block",
-    "cache",
-    "sidecar",
-    "engine",
-    "prompt",
-    "stream",
-    "pod",
-    "class",
-    "slot",
-    "step",
-    "home",
-]
+WORDS = ("time", "first", "token", "queue", "chunk", "block", "cache", "engine", "prompt", "stream", "pod")
 
 
 @dataclass(frozen=True)

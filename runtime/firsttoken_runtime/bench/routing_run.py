@@ -149,9 +149,8 @@ class _Sending:
         is_shared = self.name == routing.SHARED
         requests = (routing.shared if is_shared else routing.skewed)(seed, duration_s)
         if self.variant == routing.SINGLE:
-            # As much work for the one as each of the others has.
-            requests = [replace(one, arrival_s=(one.arrival_s or 0.0) * routing.ENGINES) for one in requests]
-            duration_s *= routing.ENGINES
+            requests = [replace(one, arrival_s=(one.arrival_s or 0.0) * routing.STRETCH) for one in requests]
+            duration_s *= routing.STRETCH
         clients = await self._clients()
         before = await self._states()
         killing = asyncio.create_task(self._kill(routing.KILLED_AT * duration_s))
