@@ -262,6 +262,8 @@ async def test_neither_secrets_nor_prompts_are_told(
                     reported.append(await answer.text())
         await fakes.ask_to_drain(at_work.sidecars[0].drain_socket)
         await at_work.ask(503)
+    got = {name.lower() for engine in at_work.engines for seen in engine.seen for name, _ in seen.headers}
+    assert "authorization" not in got
     captured = capfd.readouterr()
     for word in WORDS:
         lines = [line for line in told.lines if word in line]
