@@ -82,7 +82,7 @@ async def replicas(count: int, **changes: str) -> AsyncIterator[list[Replica]]:
                 "OPS_PORT": str(ops_port),
                 "PEERS_HOST": ",".join(HOSTS[:count]),
             } | changes
-            beside = await own.enter_async_context(fakes.beside(engine, **environment))
+            beside = await own.enter_async_context(fakes.beside(engine, **environment))  # type: ignore[arg-type]
             made.append(Replica(host, engine, beside, own))
         for each in made:
             await fakes.until_async(each.peers, count - 1, timeout_s=30.0)
@@ -224,13 +224,12 @@ async def test_after_the_first_byte_nothing_is_repeated() -> None:
 
 
 async def test_names_that_do_not_resolve_leave_a_sidecar_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_AGAIN, "try again")
-
     genuine = socket.getaddrinfo
 
     def resolve(host: object, *rest: object, **more: object) -> object:
-        return fail() if host == "chat-peers" else genuine(host, *rest, **more)  # type: ignore[arg-type]
+        if host == "chat-peers":
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+        return genuine(host, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     async with fakes.engine() as engine, fakes.beside(engine, PEERS_HOST="chat-peers") as alone:
