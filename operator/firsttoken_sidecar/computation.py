@@ -13,6 +13,8 @@ from firsttoken_sidecar import admission, answers, exchange, stopwatch
 
 REPLAY_BYTES = 1024 * 1024
 """What has grown past this is not joined any more, and a reader that lags so far behind is left behind."""
+ALL_REPLAY_BYTES = 16 * 1024 * 1024
+"""For all computations together. What finds no place in it is not joined any more either."""
 AHEAD_BYTES = 64 * 1024
 """How far the engine is read ahead of the fastest reader."""
 
@@ -22,14 +24,29 @@ Watching = Callable[[exchange.Exchange], stopwatch.Stopwatch]
 """Watches what the engine answers."""
 
 
+class ReplayMemory:
+    """What is left for answers that can still be joined."""
+
+    def __init__(self, limit_bytes: int = ALL_REPLAY_BYTES) -> None:
+        self.left_bytes = limit_bytes
+
+
 class Computation:
     """One request that is computed for all of its readers."""
 
-    def __init__(self, opening: Opening, watching: Watching, on_closed: Callable[[], None]) -> None:
-        """on_closed: called when nobody may join any more; more than once is harmless."""
+    def __init__(
+        self,
+        opening: Opening,
+        watching: Watching,
+        memory: ReplayMemory,
+        on_closed: Callable[[], None],
+    ) -> None:
+        """on_closed: called once, when nobody may join any more."""
         self._opening = opening
         self._watching = watching
+        self._memory = memory
         self._on_closed = on_closed
+        self._is_joinable = True
         self._chunks: deque[bytes] = deque()
         self._dropped_chunks = 0
         self._total_bytes = 0
@@ -73,14 +90,14 @@ class Computation:
                 self.head.close()
             if not self.is_over and self.error is None:
                 self.error = answers.BrokenOffError("given up")
-            self._on_closed()
+            self._close()
             self._changed.send()
 
     def left(self, reader: "Reader") -> None:
         del self._readers[reader]
         self._was_read.send()
         if not self._readers:
-            self._on_closed()
+            self._close()
             if self.task is not None:
                 self.task.cancel()
 
@@ -108,14 +125,23 @@ class Computation:
         self._chunks.append(chunk)
         self._total_bytes += len(chunk)
         self._kept_bytes += len(chunk)
-        if self._total_bytes > REPLAY_BYTES:
-            self._on_closed()
-            self._drop()
+        if self._is_joinable:
+            self._memory.left_bytes -= len(chunk)
+            if self._total_bytes > REPLAY_BYTES or self._memory.left_bytes < 0:
+                self._close()
+        self._drop()
         self._changed.send()
+
+    def _close(self) -> None:
+        """Nobody joins any more."""
+        if self._is_joinable:
+            self._is_joinable = False
+            self._memory.left_bytes += self._kept_bytes
+            self._on_closed()
 
     def _drop(self) -> None:
         """Lets go of what nobody needs, and of what a slow reader needs when it is too much."""
-        if self._total_bytes <= REPLAY_BYTES:
+        if self._is_joinable:
             return
         needed = min((reader.index for reader in self._readers), default=self._dropped_chunks)
         while self._chunks and (

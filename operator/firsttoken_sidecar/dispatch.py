@@ -180,8 +180,12 @@ class Work:
         try:
             return await self._dispatch.open(self.arrival, self.request, on_sent)
         finally:
-            self.arrival.inspected.body = None
-            self._lease.release()
+            self.give_up_body()
+
+    def give_up_body(self) -> None:
+        """Nobody will send it again. A second time does nothing."""
+        self.arrival.inspected.body = None
+        self._lease.release()
 
     @property
     def used_tokens(self) -> int | None:

@@ -188,7 +188,7 @@ class Gateway:
             def observe(source: exchange.Exchange) -> stopwatch.Stopwatch:
                 return self._watch(source, arrival, None, source.first_content)
 
-            found = self._joiner.start(wanted, work.open, observe)
+            found = self._joiner.start(wanted, work.open, observe, on_ended=work.give_up_body)
         reader = found.join(on_sent)
         try:
             await reader.started()

@@ -6,7 +6,7 @@ answer (temperature 0, or a seed). Nothing is kept of what has been answered: th
 """
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 from firsttoken_api import names
 from firsttoken_sidecar import arrivals, computation, headers
@@ -42,27 +42,36 @@ class Joiner:
     def __init__(self) -> None:
         self._by_key: dict[Hashable, computation.Computation] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._memory = computation.ReplayMemory()
 
     def find(self, wanted: tuple[Hashable, ...]) -> computation.Computation | None:
         """One that can still be joined."""
         return next((self._by_key[key] for key in wanted if key in self._by_key), None)
 
     def start(
-        self, wanted: tuple[Hashable, ...], opening: computation.Opening, watching: computation.Watching
+        self,
+        wanted: tuple[Hashable, ...],
+        opening: computation.Opening,
+        watching: computation.Watching,
+        on_ended: Callable[[], None],
     ) -> computation.Computation:
-        """A new one, to be found by these keys until it ends or has grown too long."""
+        """A new one, to be found by these keys until it ends or has grown too long.
+
+        `on_ended` is called at its end, also when it never began.
+        """
 
         def forget() -> None:
             for key in wanted:
                 if self._by_key.get(key) is started:
                     del self._by_key[key]
 
-        started = computation.Computation(opening, watching, on_closed=forget)
+        started = computation.Computation(opening, watching, self._memory, on_closed=forget)
         self._by_key.update(dict.fromkeys(wanted, started))
         task = asyncio.create_task(started.run(), name="computation")
         started.task = task
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: on_ended())
         return started
 
     async def close(self) -> None:

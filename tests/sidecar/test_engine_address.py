@@ -44,15 +44,15 @@ async def test_http_over_a_unix_socket(tmp_path: Path) -> None:
 
 async def test_a_sidecar_speaks_with_its_engine_over_unix_sockets(tmp_path: Path) -> None:
     engine = fakes.FakeEngine(tokens=4)
-    paths = {"ENGINE_URL": tmp_path / "api.sock", "ENGINE_OPS_URL": tmp_path / "ops.sock"}
-    for application, path in zip((engine._api(), engine._ops()), paths.values(), strict=True):
+    paths = (tmp_path / "api.sock", tmp_path / "ops.sock")
+    for application, path in zip((engine._api(), engine._ops()), paths, strict=True):
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.01)
         await runner.setup()
         await web.UnixSite(runner, str(path)).start()
         engine.runners.append(runner)
     try:
-        changes = {key: f"unix:{path}" for key, path in paths.items()}
-        async with fakes.beside(engine, **changes) as sidecar:
+        api, ops = (f"unix:{path}" for path in paths)
+        async with fakes.beside(engine, ENGINE_URL=api, ENGINE_OPS_URL=ops) as sidecar:
             async with await sidecar.chat() as response:
                 assert await response.read() == engine.sent_bytes()
             async with asyncio.timeout(2), sidecar.client.get(sidecar.ops("/metrics")) as response:
