@@ -622,6 +622,7 @@ EVALUATION: Object = {
 
 EXAMPLES = (
     "smollm2-cpu.yaml",
+    "vllm.yaml",
     "llama-gpu.yaml",
     "external-autoscaler.yaml",
     "request-classes.yaml",

@@ -174,7 +174,7 @@ def test_the_resolver_is_ours_and_takes_any_architecture() -> None:
 
 
 def test_an_answer_for_our_engine_says_nothing_about_vllm() -> None:
-    same = {"model": {"source": "pvc://models/folder"}}
+    same: Object = {"model": {"source": "pvc://models/folder"}}
     ours, theirs = build.service(**same), service()
     assert resolution.source_hash(ours) != resolution.source_hash(theirs)
     assert resolution.job_name(ours) != resolution.job_name(theirs)
