@@ -623,6 +623,7 @@ EVALUATION: Object = {
 EXAMPLES = (
     "smollm2-cpu.yaml",
     "vllm.yaml",
+    "api-keys.yaml",
     "llama-gpu.yaml",
     "external-autoscaler.yaml",
     "request-classes.yaml",
