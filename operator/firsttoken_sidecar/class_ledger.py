@@ -28,6 +28,8 @@ class OpenRequest:
     """When it was last sent on; None: not yet."""
     streamed: bool = False
     """Known from the answer's headers; False before."""
+    is_joined: bool = False
+    """It reads the answer of an equal one, which is computed once."""
     has_failed: bool = False
     """The answer is an error."""
     is_measured: bool = False
@@ -72,7 +74,7 @@ class ClassLedger:
         self.waiting.pop(request, None)
         if self._is_late(request, now):
             self._breached(request)
-        elif self.objective.limit_s is not None:
+        elif self.objective.limit_s is not None and not request.is_breach:
             self._decisions.add(is_breach=False, at_s=now)
 
     def left(self, request: OpenRequest, now: float) -> bool:

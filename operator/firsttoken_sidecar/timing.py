@@ -121,14 +121,14 @@ class Ledger:
         if stamps is not None:
             tokens = stamps.uncached_tokens
             self.calibration.learn(request.model, request.prompt_bytes, stamps.prompt_tokens)
-        self.demand.served(request.demand_key, tokens, request.arrival_s + ttft_s)
+        self._served(request, tokens, request.arrival_s + ttft_s)
 
     def close(self, request: OpenRequest, now: float) -> None:
         """The request ended, with or without an answer. Closing twice is harmless."""
         if request.is_measured:
             return
         if request.sent_s is not None and not request.has_failed:
-            self.demand.served(request.demand_key, request.prompt_tokens, now)
+            self._served(request, request.prompt_tokens, now)
         if not request.of_class.left(request, now):
             self._observe(request, now)
 
@@ -145,6 +145,10 @@ class Ledger:
             found = each.window(self.objectives.window_s, now)
             if found is not None:
                 yield found
+
+    def _served(self, request: OpenRequest, tokens: int, now: float) -> None:
+        if not request.is_joined:
+            self.demand.served(request.demand_key, tokens, now)
 
     def _class(self, name: str) -> ClassLedger:
         return self._by_class.get(name) or self._by_class[self.objectives.default_name]

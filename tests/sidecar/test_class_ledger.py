@@ -87,3 +87,12 @@ def test_the_window_says_what_the_class_is_held_to() -> None:
     assert window is not None
     assert (window.name, window.limit_s, window.allowed_fraction) == ("chat", 0.4, 0.01)
     assert (window.waiting, window.overdue, window.breaches, window.arrivals_total) == (2, 1, 1, 2)
+
+
+def test_a_breach_stays_one_when_the_limit_is_raised() -> None:
+    made = ledger(0.4)
+    request = opened(made, 0.0)
+    made.overdue(0.5)
+    made.set_objective(ClassObjective("chat", 2.0, 0.01))
+    made.measured(request, 1.0)
+    assert (decided(made, 1.0), made.breaches_total) == ((0, 0), 1)

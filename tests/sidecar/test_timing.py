@@ -209,3 +209,16 @@ def test_prompt_lengths_are_learned() -> None:
         made.first_content(request, i + 0.1)
         made.explained(request, 0.1, 0.0, Stamps(prompt_tokens=250, cached_tokens=200))
     assert made.calibration.bytes_per_token("m") == pytest.approx(2.0, rel=0.05)
+
+
+def test_who_joins_an_equal_request_asks_for_no_more_work() -> None:
+    made = ledger()
+    leads, follows, leaves = (asked(made, 0.0) for _ in range(3))
+    follows.is_joined = leaves.is_joined = True
+    for request in (leads, follows):
+        made.first_content(request, 0.1)
+        made.explained(request, 0.1, 0.0, Stamps(prompt_tokens=90))
+    leaves.sent(0.0)
+    made.close(leaves, 0.05)
+    assert made.demand.tokens_total == 90
+    assert counted(made, "", "", "false") == 2, "each has a first token of its own"
