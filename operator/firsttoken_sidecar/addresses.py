@@ -12,19 +12,27 @@ from collections.abc import Awaitable, Callable
 
 LOOKUP_LIMIT_S = 5.0
 PROBE_PORT = 9
+_NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 
 Resolve = Callable[[str], Awaitable[frozenset[str]]]
 
 
 class LookupFailedError(Exception):
-    """A name has no address now, or nobody says."""
+    """Nobody says which addresses a name has."""
 
 
 async def resolve(name: str) -> frozenset[str]:
-    """All addresses of one name. Raises LookupFailedError."""
+    """All addresses of one name, none if it has none: so it is while no replica is ready.
+
+    Raises LookupFailedError when nobody says.
+    """
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno in _NO_ADDRESS:
+            return frozenset()
+        raise LookupFailedError(f"{name}: {error}") from error
     except (OSError, UnicodeError) as error:
         raise LookupFailedError(f"{name}: {error}") from error
     return frozenset(normalized(str(address[0])) for *_, address in found)

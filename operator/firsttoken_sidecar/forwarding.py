@@ -1,8 +1,8 @@
 """The one hop: sends a request to a peer and brings back the start of its answer.
 
 Whatever goes wrong before that start is a PeerFailedError, and the request may be tried elsewhere: nothing of
-an answer has been seen. After it nothing is repeated. A peer's 429, 502 and 503 count as failures too: they
-say that this replica did not answer, not what the answer is.
+an answer has been seen. After it nothing is repeated. Some statuses of a peer count as failures too: they say
+that this replica did not answer, not what the answer is.
 """
 
 import asyncio
@@ -21,11 +21,14 @@ CONNECT_LIMIT_S = 1.0
 POOL_KEEPALIVE_S = 15.0
 """Shorter than a peer's own limit, so that it does not close a connection under a request."""
 ELSEWHERE = {
+    401: PeerFailureReason.REFUSED,
+    403: PeerFailureReason.REFUSED,
     429: PeerFailureReason.REFUSED,
     502: PeerFailureReason.ENGINE,
     503: PeerFailureReason.UNAVAILABLE,
 }
-"""Statuses of a peer for which the request is tried elsewhere."""
+"""Statuses of a peer for which the request is tried elsewhere. The key was found good here: a peer that says
+otherwise has not read the newest keys yet."""
 _SKIPPED_AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 

@@ -2,7 +2,7 @@
 
 Names are resolved every 5 s, and sooner when a peer fails. While requests come, each peer's `/state` is asked
 for every 100 ms, a bounded number at a time; else every few seconds, so that the first request after a pause
-finds a picture. Requests never wait for any of this, except the first one after a pause, shortly.
+finds a picture. Requests never wait for any of this.
 """
 
 import asyncio
@@ -31,7 +31,6 @@ UNREADY_LOOK_EVERY_S = 1.0
 LOOK_LIMIT_S = 2.0
 MOST_LOOKS = 16
 """At the same time. Of more peers than that, each is looked at less often."""
-FIRST_LOOK_WAIT_S = 0.02
 TICK_S = 0.025
 
 logger = logging.getLogger(__name__)
@@ -88,15 +87,9 @@ class Peers:
         """Those that requests may be sent to."""
         return [peer for peer in self.members.values() if peer.is_accepting(now)]
 
-    async def freshen(self) -> None:
-        """A request is here: states are kept fresh from now on. Waits shortly if they are old."""
-        now = self._clock()
-        was_idle = now > self._busy_until_s
-        self._busy_until_s = now + BUSY_FOR_S
-        if was_idle and self.members:
-            self._look_around(now)
-            if self._looks:
-                await asyncio.wait(self._looks, timeout=FIRST_LOOK_WAIT_S)
+    def keep_fresh(self) -> None:
+        """A request is here: for a while, states are asked for often."""
+        self._busy_until_s = self._clock() + BUSY_FOR_S
 
     def failed(self, peer: Peer) -> None:
         """It failed a request before the first byte."""
@@ -140,6 +133,8 @@ class Peers:
         for own in [address for address in listed if self._is_own(address)]:
             self.own_name = own
             listed.discard(own)
+        if listed != self.members.keys():
+            logger.info("peers", extra=logs.fields(count=len(listed), own=self.own_name))
         for address in listed:
             self._listed_s[address] = now
             if address not in self.members:

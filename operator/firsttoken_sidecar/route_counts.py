@@ -19,7 +19,7 @@ class PeerFailureReason(StrEnum):
     SILENT = "silent"
     """It answered nothing for so long that the request was tried elsewhere."""
     REFUSED = "refused"
-    """429: it has no room for this request."""
+    """429: it has no room for this request; 401 or 403: it does not know the key yet."""
     ENGINE = "engine"
     """502: its engine broke off."""
     UNAVAILABLE = "unavailable"

@@ -82,7 +82,7 @@ class Router:
         if arrival.is_forwarded:
             self._remember_forwarded(asked)
             return self._chosen(Target(None, routing.Reason.FORWARDED))
-        await self._peers.freshen()
+        self._peers.keep_fresh()
         return self._chosen(self._decide(arrival, failed))
 
     def failed(self, peer: Peer, error: forwarding.PeerFailedError) -> None:

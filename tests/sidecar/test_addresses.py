@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 import pytest
 
@@ -13,12 +14,21 @@ async def test_an_address_resolves_to_itself() -> None:
     assert await addresses.Lookup("::1").again() == {"::1"}
 
 
-async def test_a_name_without_an_address_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def failing(code: int) -> Callable[..., None]:
     def fail(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        raise socket.gaierror(code, "that is how it is")
 
-    monkeypatch.setattr(socket, "getaddrinfo", fail)
-    with pytest.raises(addresses.LookupFailedError, match=r"chat-peers: .*no such name"):
+    return fail
+
+
+async def test_a_name_without_an_address_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", failing(socket.EAI_NONAME))
+    assert await addresses.Lookup("chat-peers").again() == set()
+
+
+async def test_a_resolver_that_does_not_say_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", failing(socket.EAI_AGAIN))
+    with pytest.raises(addresses.LookupFailedError, match=r"chat-peers: .*that is how it is"):
         await addresses.Lookup("chat-peers").again()
 
 

@@ -90,6 +90,8 @@ async def test_the_peer_gets_what_the_client_sent_and_the_hop() -> None:
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
+        (401, PeerFailureReason.REFUSED),
+        (403, PeerFailureReason.REFUSED),
         (429, PeerFailureReason.REFUSED),
         (502, PeerFailureReason.ENGINE),
         (503, PeerFailureReason.UNAVAILABLE),
@@ -103,10 +105,10 @@ async def test_an_answer_that_says_not_here_is_a_failure(status: int, reason: Pe
         with pytest.raises(forwarding.PeerFailedError) as caught:
             await send(forward)
     assert caught.value.reason is reason
-    assert caught.value.is_its_fault == (status != 429)
+    assert caught.value.is_its_fault == (status > 500)
 
 
-@pytest.mark.parametrize("status", [200, 400, 401, 404, 500])
+@pytest.mark.parametrize("status", [200, 400, 404, 413, 500])
 async def test_any_other_status_is_the_answer(status: int) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(status=status)
