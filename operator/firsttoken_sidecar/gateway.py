@@ -189,6 +189,8 @@ class Gateway:
                 return self._watch(source, arrival, None, source.first_content)
 
             found = self._joiner.start(wanted, work.open, observe, on_ended=work.give_up_body)
+        elif timed is not None:
+            timed.is_joined = True
         reader = found.join(on_sent)
         try:
             await reader.started()
