@@ -6,6 +6,8 @@ that travel as msgpack over one local ZeroMQ socket pair; a message's tag names 
 
 import msgspec
 
+from firsttoken_api.step_time import StepTime
+
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How the tokens of one sequence are chosen. Validated by the server, trusted by the engine."""
@@ -221,6 +223,18 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Measured; 0 = not known yet."""
     tpot_p95_s: float = 0.0
     """Of the last 30 s; 0 = nothing was generated."""
+    tpot_mean_s: float = 0.0
+    """Decaying mean of the gaps between tokens; 0 = not known yet."""
+    step_time: StepTime | None = None
+    """Fitted to the steps so far, from what was measured at the start; None = neither."""
+    chunk_tokens: int = 0
+    """Prompt tokens that the next step may take, as things are."""
+    max_prefill_batch: int = 0
+    max_num_seqs: int = 0
+    decoding: int = 0
+    """Of `running`, those whose prompt is computed."""
+    context_tokens: int = 0
+    """Tokens of running sequences whose KV is in the cache; what is shared counts for each."""
     lengths_by_class: dict[str, float] = {}
     """Median output length of each class, where one is known."""
     reference_blocks: int = 0

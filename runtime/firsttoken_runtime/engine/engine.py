@@ -15,7 +15,7 @@ from firsttoken_runtime.cache import layout as cache_layout
 from firsttoken_runtime.cache import pool as cache_pool
 from firsttoken_runtime.engine import device as engine_device
 from firsttoken_runtime.engine import flags as engine_flags
-from firsttoken_runtime.engine import host_tier, kv_memory, options, warm_up
+from firsttoken_runtime.engine import host_tier, kv_memory, options, step_prior, warm_up
 from firsttoken_runtime.engine import lineage as lineages
 from firsttoken_runtime.engine.runner import Runner
 from firsttoken_runtime.model import config as model_config
@@ -138,6 +138,18 @@ class Engine:
     @property
     def _cut(self) -> host_tier.Cut:
         return host_tier.Cut(self.layout, self.runner.layers, self.lineage)
+
+    def measure_steps(self) -> None:
+        """What a step costs, for whoever has to tell before the first one. Nobody may hold a block."""
+        most = self.scheduler.limits.max_num_batched_tokens
+        self.scheduler.assume(
+            step_prior.measure(
+                lambda num_tokens: warm_up.prefill(self.runner, self.layout, num_tokens),
+                lambda rows: warm_up.decode(self.runner, self.layout, rows),
+                most_tokens=min(most, self.loaded.size.max_model_len - 1),
+                most_rows=self.settings.max_num_seqs,
+            )
+        )
 
     def pin(self, prompts: list[list[int]]) -> None:
         """Keep the blocks of these prompts once they are computed, and of no others. If they find no room and

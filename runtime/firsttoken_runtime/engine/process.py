@@ -54,6 +54,7 @@ def _load(
             in_force = engine_flags.from_hot_settings(document)
         engine = loading.load(settings, in_force, lambda progress: box.send(core.Loading(progress=progress)))
         warm_up.compile_linears(engine.runner, engine.scheduler.limits.max_num_batched_tokens)
+        engine.measure_steps()
         return engine
     except errors.ModelError as error:
         failed(error.reason, error)

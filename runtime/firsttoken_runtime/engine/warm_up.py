@@ -5,7 +5,7 @@ import torch
 
 from firsttoken_runtime import core
 from firsttoken_runtime.cache import layout as cache_layout
-from firsttoken_runtime.engine.runner import Runner
+from firsttoken_runtime.engine.runner import Forward, Runner
 from firsttoken_runtime.scheduler.sequence import ScheduledStep, Sequence, Work
 
 PROMPT_TOKENS = 64
@@ -36,9 +36,21 @@ def prefill(runner: Runner, layout: cache_layout.Layout, num_tokens: int) -> Non
     _prefill(runner, layout, _sequence(layout, num_tokens))
 
 
+def decode(runner: Runner, layout: cache_layout.Layout, rows: int) -> None:
+    """Compute so many answers' next tokens, all after the same short prompt. Nobody may hold a block."""
+    sequence = _sequence(layout, 2)
+    work = Work(sequence, 1, 1, samples=True)
+    _wait(runner.execute(ScheduledStep(0, decodes=(work,) * rows), layout.block_size_tokens))
+
+
+def _wait(forward: Forward) -> None:
+    """A device computes on its own; what it gave is only there when it is asked for."""
+    forward.logits[:1].cpu()
+
+
 def _prefill(runner: Runner, layout: cache_layout.Layout, sequence: Sequence) -> None:
     work = Work(sequence, 0, sequence.num_tokens, samples=True)
-    runner.execute(ScheduledStep(0, prefills=(work,)), layout.block_size_tokens)
+    _wait(runner.execute(ScheduledStep(0, prefills=(work,)), layout.block_size_tokens))
 
 
 def _sequence(layout: cache_layout.Layout, num_tokens: int) -> Sequence:

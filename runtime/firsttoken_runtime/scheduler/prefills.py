@@ -32,11 +32,14 @@ class Prefills:
 
     def __init__(self, step_tokens: int) -> None:
         self.credit = preemption.Credit(step_tokens)
+        self.budget_tokens = step_tokens
+        """Prompt tokens that the last step could have taken."""
         self._turns = turns.Turns()
         self._pace = pace.PrefillPace()
 
     def add(self, draft: Draft, roster: Roster, now: float) -> None:
         """Fill the draft, which has its decodes."""
+        self.budget_tokens = draft.budget_tokens
         running = roster.running.prefilling
         waiting = self._waiting(roster)
         num_in_line = len(running)
@@ -51,7 +54,7 @@ class Prefills:
             turn, in_line = overdue, []
         if turn is not None:
             in_line = [turn, *(sequence for sequence in in_line if sequence is not turn)]
-        budget_tokens = self._budget(draft, roster, now)
+        self.budget_tokens = budget_tokens = self._budget(draft, roster, now)
         visit = _Visit(draft, roster, budget_tokens, num_in_line, turn, self.credit, now)
         visit.run(in_line)
         if draft.prefills:

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from firsttoken_api.step_fit import LOADED_SHARE, StepFit
+from firsttoken_api.step_time import StepTime
 from firsttoken_runtime.scheduler import demand, lengths, speed, usage
 from firsttoken_runtime.scheduler.sequence import Sequence
 from firsttoken_runtime.scheduler.step import ScheduledStep
@@ -13,6 +15,7 @@ class Record:
 
     def __init__(self) -> None:
         self.speed = speed.Speed()
+        self.step_fit = StepFit()
         self.lengths = lengths.OutputLengths()
         self.memory_use = usage.MemoryUse()
         self.demand = demand.FormatDemand()
@@ -24,6 +27,10 @@ class Record:
         self.peak_concurrency = 0
         self._scheduled_at_s = 0.0
         self._committed_at_s: float | None = None
+
+    def assume(self, step_time: StepTime) -> None:
+        """As measured before the first step."""
+        self.step_fit = StepFit(step_time)
 
     def note_idle(self) -> None:
         """Time until the next step serves nobody and counts for nothing."""
@@ -46,12 +53,22 @@ class Record:
         live_slots: int,
         needed_slots: int,
         allocated_slots: int,
+        prefill_budget_tokens: int,
     ) -> None:
         """A step ended. live_slots: before it; the others: while it ran."""
         since_s = self._committed_at_s if self._committed_at_s is not None else self._scheduled_at_s
         self._committed_at_s = now
         num_tokens = step.num_tokens
         self.speed.note_step(step.num_prefill_tokens, num_tokens, now - self._scheduled_at_s)
+        if num_tokens:
+            # From end to end: what lies between two steps is time that those who wait wait for.
+            self.step_fit.note(
+                now - since_s,
+                prefill_tokens=step.num_prefill_tokens,
+                decoding=len(step.decodes),
+                context_tokens=live_slots,
+                is_loaded=waiting > 0 or step.num_prefill_tokens >= LOADED_SHARE * prefill_budget_tokens,
+            )
         if waiting:
             self.memory_use.note(
                 now - since_s,

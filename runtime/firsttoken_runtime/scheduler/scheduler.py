@@ -20,6 +20,7 @@ ever need. Hence somebody can always go on, and everybody ends.
 
 from collections.abc import Mapping, Set
 
+from firsttoken_api.step_time import StepTime
 from firsttoken_runtime import core
 from firsttoken_runtime.cache import blocks
 from firsttoken_runtime.cache import host as cache_host
@@ -94,6 +95,10 @@ class Scheduler:
 
     def running_ids(self) -> Set[int]:
         return self._roster.running.ids
+
+    def assume(self, step_time: StepTime) -> None:
+        """What a step costs, as measured before the first one; the steps themselves correct it."""
+        self._roster.record.assume(step_time)
 
     def full_share(self) -> float:
         """The part of the blocks, 0..1, that is FULL under quantization, or would be."""
@@ -224,7 +229,7 @@ class Scheduler:
 
     def stats(self) -> core.Stats:
         """A look at everything; costs little beside a step."""
-        return statistics.look(self._roster, self._now)
+        return statistics.look(self._roster, self._now, self._prefills.budget_tokens)
 
     def check_integrity(self) -> None:
         """Assert that blocks and sequences account for each other; when idle nobody holds a block."""
@@ -268,4 +273,5 @@ class Scheduler:
             live_slots=roster.live_slots,
             needed_slots=roster.needed_slots(),
             allocated_slots=roster.allocated_slots,
+            prefill_budget_tokens=self._prefills.budget_tokens,
         )

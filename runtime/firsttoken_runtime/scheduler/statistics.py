@@ -5,8 +5,8 @@ from firsttoken_runtime.cache import pool as cache_pool
 from firsttoken_runtime.scheduler.roster import Roster
 
 
-def look(roster: Roster, now: float) -> core.Stats:
-    """A look at all counts; none of them visits what waits."""
+def look(roster: Roster, now: float, prefill_budget_tokens: int) -> core.Stats:
+    """A look at all counts; none of them visits what waits. prefill_budget_tokens: of the last step."""
     pool, record, host_index = roster.memory.pool, roster.record, roster.reuse.transfers.host
     held = tuple(roster.held.values())
     # Every class in force is listed, so that its number falls to 0 and does not vanish.
@@ -37,6 +37,13 @@ def look(roster: Roster, now: float) -> core.Stats:
         kv_allocated_slot_seconds_total=record.memory_use.allocated_slot_seconds,
         prefill_tokens_per_s=record.speed.prefill_tokens_per_s,
         tpot_p95_s=record.speed.tpot_p95_s(now),
+        tpot_mean_s=record.speed.tpot_s,
+        step_time=record.step_fit.step_time,
+        chunk_tokens=prefill_budget_tokens,
+        max_prefill_batch=roster.limits.max_prefill_batch,
+        max_num_seqs=roster.limits.max_num_seqs,
+        decoding=len(roster.running.decoding),
+        context_tokens=roster.computed_tokens,
         lengths_by_class=record.lengths.medians(),
         reference_blocks=cache_pool.reference_blocks(
             record.peak_concurrency, record.lengths.mean_tokens, pool.block_size_tokens

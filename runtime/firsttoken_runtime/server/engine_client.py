@@ -23,6 +23,7 @@ from firsttoken_runtime.server import (
     engine_watch,
     flag_switch,
     life,
+    prefix_index,
     sequence,
     sequences,
 )
@@ -61,7 +62,8 @@ class EngineClient:
         self.settled = asyncio.Event()
         """Set when loading has ended, well or badly."""
         self.stats: core.Stats | None = None
-        self._sequences = sequences.Sequences(self._send)
+        self._prefixes = prefix_index.PrefixIndex()
+        self._sequences = sequences.Sequences(self._send, self._note_computed)
         self._flag_switch = flag_switch.FlagSwitch(initial, send=self._send, check_ready=self.check_ready)
         self._process: engine_child.EngineChild | None = None
         self._watch: engine_watch.EngineWatch | None = None
@@ -120,6 +122,11 @@ class EngineClient:
         if self.stats is not None:
             pool = (self.stats.blocks_total, self.stats.block_size_tokens)
         return min(self.ready.max_model_len, pool[0] * pool[1])
+
+    def probably_cached(self, token_ids: list[int], salt: str) -> int:
+        """Tokens of a prompt that the engine will probably find in its cache. Advice; nobody is asked."""
+        size = self.stats.block_size_tokens if self.stats is not None else 0
+        return self._prefixes.cached_tokens(token_ids, salt, block_size_tokens=size)
 
     def group(
         self,
@@ -194,9 +201,20 @@ class EngineClient:
                 self.load_failure = message
                 self._fail(message.message)
 
+    def _note_computed(self, token_ids: list[int], salt: str) -> None:
+        if self.stats is not None:
+            self._prefixes.note(
+                token_ids,
+                salt,
+                block_size_tokens=self.stats.block_size_tokens,
+                most_blocks=self.stats.blocks_total,
+            )
+
     def _note_switch(self, applied: core.FlagsApplied) -> None:
         """The next report may be a step away: until then nobody is to see new flags over old numbers."""
         if self.stats is not None and applied.lineage:
+            if applied.lineage != self.stats.lineage:
+                self._prefixes.clear()
             self.stats = msgspec.structs.replace(
                 self.stats,
                 lineage=applied.lineage,

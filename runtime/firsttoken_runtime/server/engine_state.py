@@ -35,6 +35,15 @@ def document(
             "preemptions_total": stats.preemptions_total,
             "prefill_tokens_per_s": stats.prefill_tokens_per_s,
             "tpot_p95_s": stats.tpot_p95_s,
+            "backlog_by_class": stats.backlog_by_class,
+            "tpot_mean_s": stats.tpot_mean_s,
+            "step_time": stats.step_time,
+            "chunk_tokens": stats.chunk_tokens,
+            "max_prefill_batch": stats.max_prefill_batch,
+            "max_num_seqs": stats.max_num_seqs,
+            "decoding": stats.decoding,
+            "context_tokens": stats.context_tokens,
+            "output_tokens_by_class": stats.lengths_by_class,
         }
     )
 

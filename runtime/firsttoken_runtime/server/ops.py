@@ -1,18 +1,18 @@
-"""Endpoints for whoever runs the server: probes, metrics, state, and the switch of hot settings."""
+"""Endpoints for whoever runs the server: probes, metrics, state, estimates, the switch of hot settings."""
 
 from aiohttp import web
 from pydantic import ValidationError
 
 from firsttoken_api import errors
 from firsttoken_api.hot_settings import HotSettings
-from firsttoken_runtime.server import http
+from firsttoken_runtime.server import estimating, http
 from firsttoken_runtime.server.service import Service
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Ops:
-    """Handlers of /livez, /readyz, /metrics, /state and, where it may be written, /flags."""
+    """Handlers of /livez, /readyz, /metrics, /state and, where only the machine itself asks, the others."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -25,6 +25,7 @@ class Ops:
 
     def add_writes_to(self, app: web.Application) -> None:
         app.router.add_put("/flags", self.put_flags)
+        app.router.add_post("/estimate", self.estimate)
 
     async def livez(self, _: web.Request) -> web.Response:
         if self._service.client.is_live():
@@ -44,6 +45,9 @@ class Ops:
 
     async def state(self, _: web.Request) -> web.Response:
         return http.json_response(self._service.state().model_dump(mode="json"))
+
+    async def estimate(self, request: web.Request) -> web.StreamResponse:
+        return await estimating.estimate(self._service, request)
 
     async def put_flags(self, request: web.Request) -> web.Response:
         body = await http.read_body(request)

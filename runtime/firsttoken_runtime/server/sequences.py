@@ -22,10 +22,18 @@ STEPS_UNTIL_SEEN = 2
 
 
 class Sequences:
-    """All open sequences. `send` carries a message to the engine, or raises UnavailableError."""
+    """All open sequences. `send` carries a message to the engine, or raises UnavailableError; `on_computed`
+    is told tokens whose KV the engine has computed, and their salt."""
 
-    def __init__(self, send: Callable[[core.ToEngine], None]) -> None:
+    def __init__(
+        self,
+        send: Callable[[core.ToEngine], None],
+        on_computed: Callable[[list[int], str], None] = lambda token_ids, salt: None,
+    ) -> None:
         self._send = send
+        self._on_computed = on_computed
+        self._texts: dict[int, tuple[list[int], list[int], str]] = {}
+        """Of each open sequence its prompt, its answer so far, and its salt."""
         self._open: dict[int, Sequence] = {}
         self._next_id = 1
         self._num_steps = 0
@@ -62,6 +70,7 @@ class Sequences:
             return
         self._see(sequence)
         del self._open[sequence.sequence_id]
+        self._texts.pop(sequence.sequence_id, None)
         if not sequence.has_finished:
             self._abort(sequence)
 
@@ -89,6 +98,7 @@ class Sequences:
             if sequence is None or sequence.has_finished:
                 continue  # aborted a moment ago
             sequence.put(token)
+            self._note_computed(token)
             if sequence.has_overflowed:
                 log.warning("sequence %d: its client reads too slowly and is dropped", token.sequence_id)
                 sequence.drop()
@@ -97,6 +107,21 @@ class Sequences:
             sequence = self._open.get(failure.sequence_id)
             if sequence is not None and not sequence.has_finished:
                 sequence.fail(_error(failure))
+
+    def _note_computed(self, token: core.Token) -> None:
+        """With its first token a prompt is computed, with its last one all but that of the answer."""
+        text = self._texts.get(token.sequence_id)
+        if text is None:
+            return
+        prompt, answer, salt = text
+        if token.times is not None:
+            self._on_computed(prompt, salt)
+        if token.finish_reason:
+            if answer:
+                self._on_computed(prompt + answer, salt)
+            del self._texts[token.sequence_id]
+        else:
+            answer.append(token.token_id)
 
     def fail(self, reason: str) -> None:
         """End all that have not ended: the engine is gone."""
@@ -135,6 +160,7 @@ class Sequences:
             )
         )
         self._open[sequence.sequence_id] = sequence
+        self._texts[sequence.sequence_id] = (wanted.prompt_token_ids, [], wanted.cache_salt)
         self._sent_after[sequence.sequence_id] = self._num_steps
         self.unseen_tokens[sequence.request_class] += sequence.uncached_tokens
         return sequence

@@ -15,7 +15,7 @@ import jinja2
 from firsttoken_api import errors, names
 from firsttoken_api.hot_settings import HotSettings
 from firsttoken_api.state import EngineState, Phase
-from firsttoken_runtime import core, guidance
+from firsttoken_runtime import guidance
 from firsttoken_runtime.model import checkpoint, config, eos
 from firsttoken_runtime.model.errors import ModelUnreadable
 from firsttoken_runtime.server import admission, grammar_check, pins, tenant, tokenizer, tracing
@@ -194,20 +194,21 @@ class Service:
         refusal = admission.refusal(
             stats,
             prompt_tokens=sum(prompt_lengths) - max(prompt_lengths),
-            ahead=self._tokens_ahead(stats, resolved.request_class),
+            ahead=self.tokens_ahead(resolved.request_class),
             limit_s=admission.wait_limit_s(objective_s),
         )
         if refusal is not None:
             self.metrics.refused("wait")
             raise errors.ObjectiveUnreachableError(str(refusal), retry_after_s=refusal.retry_after_s)
 
-    def _tokens_ahead(self, stats: core.Stats | None, request_class: str) -> int:
+    def tokens_ahead(self, request_class: str) -> int:
         """Uncomputed prompt tokens that the scheduler places before a request of this class, as the engine
         last reported or, in a burst that its report does not have, as was sent since.
 
         The engine leaves out what it expects to find in its cache. Of a prompt that it has not seen, nobody
         tells what will be found; whoever can sets `Wanted.expected_uncached_tokens`.
         """
+        stats = self.client.stats
         if stats is None:
             return 0
         own = self.classes.priority_of(request_class)

@@ -119,6 +119,12 @@ class Tokens(TypedDict):
     token_strs: list[str] | None
 
 
+class RequestEstimate(TypedDict):
+    prompt_tokens: int
+    cached_tokens: int
+    ahead_tokens: int
+
+
 class Text(TypedDict):
     prompt: str
 
