@@ -159,13 +159,16 @@ async def good(at_work: Pair) -> None:
 
 
 async def sent_on(at_work: Pair) -> None:
-    """The same prompt at both, until one has found the other and sends it on to the prompt's home."""
+    """Prompts at both sidecars, until one has found the other and sends them on to their homes.
+
+    An odd number of them, so that each at its home is not as many as each where it came.
+    """
     async with asyncio.timeout(30):
         answered = [0, 0]
         while answered[0] == answered[1]:
-            for at in (0, 1):
-                await at_work.ask(200, body=chat(PROMPT * 40), at=at)
-            await asyncio.sleep(0.05)
+            for number in range(9):
+                for at in (0, 1):
+                    await at_work.ask(200, body=chat(f"{number} " + PROMPT * 40), at=at)
             answered = [sum(len(seen.body) > 1000 for seen in engine.seen) for engine in at_work.engines]
 
 
