@@ -1,5 +1,6 @@
 """What a sidecar measures of real answers on their way, and that nobody can see it in them."""
 
+import asyncio
 import math
 
 import pytest
@@ -132,3 +133,19 @@ async def test_a_trace_passes_and_its_id_is_beside_what_was_measured_of_it() -> 
         assert "traceparent" not in {name.lower() for name, _ in engine.seen[1].headers}
         traced = {name for name, _, _, trace in await scraped(sidecar) if trace == TRACE}
         assert "firsttoken_ttft_seconds_bucket" in traced
+
+
+async def test_equal_requests_that_are_computed_once_are_one_demand_and_three_first_tokens() -> None:
+    async with fakes.engine(first_token_s=0.3) as engine, fakes.beside(engine) as sidecar:
+
+        async def ask() -> bytes:
+            async with await sidecar.chat(headers={"Idempotency-Key": "mine"}) as response:
+                return await response.read()
+
+        assert await asyncio.gather(ask(), ask(), ask()) == [engine.sent_bytes()] * 3
+        assert len(engine.seen) == 1
+        state = await sidecar.state()
+        assert (state.arrivals_total, state.demand_tokens_total) == (3, 12)
+        parts, ttft_s, count = await stages_and_ttft(sidecar, "true")
+        assert count == 3
+        assert math.isclose(math.fsum(parts.values()), ttft_s, rel_tol=1e-9)

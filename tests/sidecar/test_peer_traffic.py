@@ -155,10 +155,15 @@ async def test_a_forwarded_request_counts_where_its_client_is() -> None:
     async with replicas(2) as those:
         first, second = those
         prompt = await prompt_at(those, second)
-        before = (await first.beside.state()).arrivals_total, (await second.beside.state()).arrivals_total
+
+        async def counted() -> list[tuple[int, int]]:
+            """Arrivals and demand at each; the fake engine counts 12 uncached tokens in any prompt."""
+            states = [await each.beside.state() for each in those]
+            return [(state.arrivals_total, state.demand_tokens_total) for state in states]
+
+        before = await counted()
         assert await first.answer(prompt) == second.engine.sent_bytes()
-        after = (await first.beside.state()).arrivals_total, (await second.beside.state()).arrivals_total
-        assert after == (before[0] + 1, before[1])
+        assert await counted() == [(before[0][0] + 1, before[0][1] + 12), before[1]]
 
 
 @pytest.mark.parametrize("why", ["draining", "starting"])
