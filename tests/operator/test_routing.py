@@ -1,5 +1,7 @@
 """`spec.routing` in the pod: peers, API keys, and what stays out."""
 
+from typing import Any
+
 import pytest
 
 from builders.model_pod import engine, sidecar, template
@@ -10,7 +12,7 @@ KEYS = {"auth": {"secretRef": {"name": "chat-keys"}}}
 NEITHER = template(routing={"strategy": "None"})
 
 
-def env(pod: routing.objects.Object) -> dict[str, str]:
+def env(pod: dict[str, Any]) -> dict[str, str]:
     return {each["name"]: each.get("value", "") for each in sidecar(pod)["env"]}
 
 
