@@ -296,6 +296,8 @@ class FlagsApplied(msgspec.Struct, frozen=True, kw_only=True, tag="flags_applied
     lineage: str = ""
     """In force after the switch; the first 16 hex digits."""
     kv_type: str = "full"
+    kv_bytes_per_token: int = 0
+    """As `Ready` says it, of what is in force after the switch."""
     recompute_tokens: int = 0
     """Known tokens of running sequences that the switch made to be computed again."""
 

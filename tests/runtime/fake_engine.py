@@ -137,6 +137,7 @@ class _FakeEngine:
                 block_size_tokens=BLOCK_SIZE,
                 vocabulary_size=VOCABULARY_SIZE,
                 flags_enabled=self.enabled,
+                kv_bytes_per_token=self.kv_bytes_per_token,
             )
         )
         while self.serve_one_step():
@@ -228,6 +229,7 @@ class _FakeEngine:
                 error=self.script.flags_error,
                 lineage=self.lineage,
                 kv_type=self.kv_type,
+                kv_bytes_per_token=self.kv_bytes_per_token,
                 recompute_tokens=7 * len(self.running),
             )
         )
@@ -239,6 +241,10 @@ class _FakeEngine:
     @property
     def kv_type(self) -> str:
         return "int8" if "kv-int8" in self.enabled else "full"
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        return 100 if self.kv_type == "int8" else 200
 
     def step(
         self,

@@ -39,6 +39,9 @@ async def test_the_state_after_a_switch_has_nothing_of_before_it():
         assert state["flags"]["generation"] == 2
         assert (before["kv_type"], state["cache"]["kv_type"]) == ("full", "int8")
         assert state["cache"]["lineage"] not in ("", before["lineage"])
+        assert (before["kv_bytes_per_token"], state["cache"]["kv_bytes_per_token"]) == (200, 100)
+        await served.service.client.set_flags(_settings(3, kv_int8=False, kv_fp8=False))
+        assert (await served.state())["cache"]["kv_bytes_per_token"] == 200
 
 
 async def test_flags_that_the_engine_refuses_stay_off_and_are_reported():

@@ -68,6 +68,8 @@ def test_the_cache_s_gauges_follow_the_state():
     assert _value(metrics, "firsttoken_engine_kv_type", type="full") == 0
     assert _value(metrics, "firsttoken_engine_recompute_debt_tokens") == 7
     assert _value(metrics, "firsttoken_engine_kv_deviation", measure="mean") == 0.01
+    metrics.exposition(EngineState(phase=Phase.READY, cache={"kv_type": "full"}))
+    assert _value(metrics, "firsttoken_engine_kv_deviation", measure="mean") is None, "of another KV type"
 
 
 def test_failures_are_counted_by_their_code_and_a_nan_as_vllm_does():

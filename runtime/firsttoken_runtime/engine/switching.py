@@ -35,5 +35,6 @@ def _applied(
         error=error,
         lineage=lineages.short(engine.lineage),
         kv_type=engine.in_force.kv_type,
+        kv_bytes_per_token=engine.layout.private_token_bytes,
         recompute_tokens=recompute_tokens,
     )

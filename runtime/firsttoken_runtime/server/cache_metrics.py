@@ -70,6 +70,7 @@ class CacheMetrics:
         for kv_type in KV_TYPES:
             self._kv_type.labels(*self._labels, kv_type).set(kv_type == state.kv_type)
         if (deviation := state.deviation) is None:
+            self._deviation.clear()  # what was measured of an earlier KV type says nothing of this one
             return
         for measure, value in (
             ("mean", deviation.worst_layer_mean),

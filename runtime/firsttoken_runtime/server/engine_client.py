@@ -62,6 +62,8 @@ class EngineClient:
         self.settled = asyncio.Event()
         """Set when loading has ended, well or badly."""
         self.stats: core.Stats | None = None
+        self._kv_bytes_per_token = 0
+        """Of the layout in force, which only a switch of flags changes; 0 until the engine is ready."""
         self._prefixes = prefix_index.PrefixIndex()
         self._sequences = sequences.Sequences(self._send, self._note_computed)
         self._flag_switch = flag_switch.FlagSwitch(initial, send=self._send, check_ready=self.check_ready)
@@ -165,7 +167,9 @@ class EngineClient:
 
     def state(self) -> EngineState:
         """The document of `GET /state`."""
-        return engine_state.document(self.life, self.ready, self.stats, self.flags)
+        return engine_state.document(
+            self.life, self.ready, self.stats, self.flags, kv_bytes_per_token=self._kv_bytes_per_token
+        )
 
     def is_live(self) -> bool:
         return self.life.is_live(self._clock())
@@ -190,10 +194,12 @@ class EngineClient:
                 self.life.load(message.progress, now)
             case core.Ready():
                 self.ready = message
+                self._kv_bytes_per_token = message.kv_bytes_per_token
                 self._flag_switch.become_ready(message.flags_enabled)
                 self.life.become_ready(now)
                 self.settled.set()
             case core.FlagsApplied():
+                self._kv_bytes_per_token = message.kv_bytes_per_token
                 if not message.error:
                     self._note_switch(message)
                 self._flag_switch.take(message)

@@ -6,9 +6,15 @@ from firsttoken_runtime.server.life import Life
 
 
 def document(
-    life: Life, ready: core.Ready | None, stats: core.Stats | None, flags: FlagsState
+    life: Life,
+    ready: core.Ready | None,
+    stats: core.Stats | None,
+    flags: FlagsState,
+    *,
+    kv_bytes_per_token: int = 0,
 ) -> EngineState:
-    """`ready` is None while the model loads, `stats` until the first step or heartbeat."""
+    """`ready` is None while the model loads, `stats` until the first step or heartbeat. kv_bytes_per_token:
+    of the layout in force; 0 = not known."""
     state = EngineState(phase=life.phase, load_progress=life.progress, error=life.error, flags=flags)
     if ready is not None:
         state = state.model_copy(
@@ -19,7 +25,7 @@ def document(
                 "max_model_len": ready.max_model_len,
                 "batch_invariant": ready.batch_invariant,
                 "kv": KvState(block_size_tokens=ready.block_size_tokens, blocks_total=ready.kv_blocks),
-                "cache": CacheState(kv_type=ready.kv_type, kv_bytes_per_token=ready.kv_bytes_per_token),
+                "cache": CacheState(kv_type=ready.kv_type, kv_bytes_per_token=kv_bytes_per_token),
             }
         )
     if stats is None:
@@ -27,7 +33,7 @@ def document(
     return state.model_copy(
         update={
             "kv": _kv(stats),
-            "cache": _cache(stats, ready),
+            "cache": _cache(stats, kv_bytes_per_token),
             "running": stats.running,
             "waiting": stats.waiting,
             "waiting_by_class": stats.waiting_by_class,
@@ -66,13 +72,11 @@ def _kv(stats: core.Stats) -> KvState:
     )
 
 
-def _cache(stats: core.Stats, ready: core.Ready | None) -> CacheState:
-    """Bytes of a token are those that the engine started with: it says them once."""
-    is_as_started = ready is not None and ready.kv_type == stats.kv_type
+def _cache(stats: core.Stats, kv_bytes_per_token: int) -> CacheState:
     seen = stats.kv_deviation
     return CacheState(
         kv_type=stats.kv_type,
-        kv_bytes_per_token=ready.kv_bytes_per_token if ready is not None and is_as_started else 0,
+        kv_bytes_per_token=kv_bytes_per_token,
         query_tokens_total=stats.prefix_query_tokens_total,
         hit_tokens_total=stats.prefix_hit_tokens_total,
         cached_blocks=stats.cached_blocks,
