@@ -336,6 +336,9 @@ class Requests:
             counts.full,
             BLOCK_SIZE,
             num_quantized=counts.quantized,
+        for block_id in range(sum(counts)):
+            fill(blocks, block_id, bytes([block_id]))
+        before = [contents(blocks, block_id) for block_id in range(sum(counts))]
             caching=cache_blocks.Caching(1.0, 0.8),
         )
         self.pool.on_evict = self._evict

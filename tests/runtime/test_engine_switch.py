@@ -142,6 +142,38 @@ def test_the_cache_alone_recomputes_nothing(folder: Path, draw: random.Random) -
     assert cached_engine.answer(local, running) == cached_engine.answer(alone, expected)
 
 
+def test_a_host_tier_that_is_switched_on_later_is_measured_beside_what_runs(
+    folder: Path, draw: random.Random
+) -> None:
+    local = cached_engine.engine(folder, host_memory_bytes=8 << 20)
+    prompt = drawn(draw, 5 * BLOCK + 1)
+    running = local.submit(prompt, greedy(40))
+    for _ in range(6):
+        local.step()
+    host = local.engine.host
+    assert host.break_even is None
+    put(local, in_force(kv_tiering=True))
+    measured = host.break_even
+    assert measured is not None
+    assert measured.prefill_tokens_per_s == local.loop.scheduler.prefill_tokens_per_s > 0
+    put(local, in_force())
+    put(local, in_force(kv_tiering=True))
+    assert host.break_even is measured, "once is enough"
+    local.run()
+    alone = cached_engine.engine(folder, in_force(cached=False))
+    expected = cached_engine.ask(alone, prompt, greedy(40))
+    assert cached_engine.answer(local, running) == cached_engine.answer(alone, expected), "its KV was kept"
+    put(local, in_force("int8", kv_tiering=True))
+    assert host.break_even is not measured, "smaller blocks cost less"
+    assert local.loop.scheduler._roster.reuse.prefixes.break_even is host.break_even
+
+
+def test_a_host_tier_without_room_says_so(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    local = cached_engine.engine(folder, in_force(kv_tiering=True), host_memory_bytes=100)
+    assert "its 100 bytes hold no block" in caplog.text
+    assert local.engine.host.break_even is None
+
+
 def test_without_the_flag_nothing_is_found(folder: Path, draw: random.Random) -> None:
     local = cached_engine.engine(folder)
     prompt = drawn(draw, 5 * BLOCK + 1)

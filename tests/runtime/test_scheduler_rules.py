@@ -73,15 +73,21 @@ class From100Tokens:
     def worth_it(self, num_tokens: int, prefill_tokens_per_s: float) -> bool:
         return num_tokens >= 100
 
+    def worth_swapping(self, num_tokens: int, prefill_tokens_per_s: float) -> bool:
+        return num_tokens >= 200
+
 
 def test_copies_pay_from_the_measured_length_on() -> None:
     assert not rules.is_load_worth_it(0, None, 1000.0)
     assert rules.is_load_worth_it(1, None, 1000.0), "nothing was measured"
     assert not rules.is_load_worth_it(99, From100Tokens(), 1000.0)
     assert rules.is_load_worth_it(100, From100Tokens(), 1000.0)
-    assert rules.victim(has_host_tier=True, is_load_worth_it=True) is Reason.VICTIM_SWAPPED
-    assert rules.victim(has_host_tier=True, is_load_worth_it=False) is Reason.VICTIM_RECOMPUTED
-    assert rules.victim(has_host_tier=False, is_load_worth_it=True) is Reason.VICTIM_RECOMPUTED
+    assert rules.is_swap_worth_it(1, None, 1000.0)
+    assert not rules.is_swap_worth_it(199, From100Tokens(), 1000.0), "out and in again"
+    assert rules.is_swap_worth_it(200, From100Tokens(), 1000.0)
+    assert rules.victim(has_host_tier=True, is_swap_worth_it=True) is Reason.VICTIM_SWAPPED
+    assert rules.victim(has_host_tier=True, is_swap_worth_it=False) is Reason.VICTIM_RECOMPUTED
+    assert rules.victim(has_host_tier=False, is_swap_worth_it=True) is Reason.VICTIM_RECOMPUTED
 
 
 def test_a_hit_changes_no_precision() -> None:

@@ -73,14 +73,20 @@ def test_loads_are_in_the_step_that_computes_the_rest_and_published_after_it() -
 
 
 def test_a_copy_that_does_not_pay_is_not_made() -> None:
+    rates = []
+
     class Never:
         def worth_it(self, num_tokens: int, prefill_tokens_per_s: float) -> bool:
+            rates.append(prefill_tokens_per_s)
             return False
+
+        worth_swapping = worth_it
 
     tiered = Tiered(break_even=Never())
     tiered.warm()
     assert tiered.serve(range(100)).cached_tokens_by_tier["host"] == 0
     assert tiered.one.stats().rule_decisions[rules.Reason.REUSE_HOST_TOO_SHORT] == 1
+    assert set(rates) == {0.0}, "not known here, and not assumed: that of the start is better"
 
 
 def test_victims_are_swapped_and_come_back_without_being_computed() -> None:

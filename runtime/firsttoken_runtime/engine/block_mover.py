@@ -136,7 +136,8 @@ class Mover:
         self.release_ended()
 
     def rehearse(self, num_blocks: int, *, saves: bool) -> None:
-        """Copy some of the first blocks and slots one way, and wait: to be timed, while nobody holds any."""
+        """Copy some of the first blocks and slots one way, and wait: to be timed, while the tier is empty. A
+        load after a save gives the blocks what they held."""
         assert self._index.num_blocks == 0, "records would be overwritten"
         pairs = self._rehearsed()[:num_blocks]
         self._issue(pairs if saves else [], [] if saves else pairs)

@@ -74,12 +74,14 @@ def measure(
     *,
     block_size_tokens: int,
     most_blocks: int,
+    prefill_tokens_per_s: float | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> BreakEven:
     """Time copies of 1 and of several blocks both ways, and a prompt.
 
-    load, save: copy so many blocks, at most `most_blocks`, and return when they have arrived.
-    prefill: compute a prompt of so many tokens.
+    load, save: copy so many blocks, at most `most_blocks`, and return when they have arrived. All saves come
+    before the first load, so that blocks get back what they had.
+    prefill: compute a prompt of so many tokens. prefill_tokens_per_s: what is known of that without it.
     """
     assert most_blocks >= 1, most_blocks
 
@@ -108,5 +110,7 @@ def measure(
         fixed_s=max(save_fixed_s, load_fixed_s),
         block_size_tokens=block_size_tokens,
         save_s_per_block=save_s,
-        prefill_tokens_per_s=PREFILL_TOKENS / seconds(prefill, PREFILL_TOKENS) if prefill else None,
+        prefill_tokens_per_s=(
+            PREFILL_TOKENS / seconds(prefill, PREFILL_TOKENS) if prefill else prefill_tokens_per_s
+        ),
     )

@@ -118,11 +118,12 @@ class Copies:
         self._disk_deadline = 0.0
 
     def rehearse_load(self, num_blocks: int) -> None:
-        """Load so many blocks, to be timed; before the first `settle`, while nobody holds a block."""
+        """Load so many blocks, to be timed; before `settle` and after `rehearse_save`: each gets
+        what it has."""
         self._mover.rehearse(num_blocks, saves=False)
 
     def rehearse_save(self, num_blocks: int) -> None:
-        """The other way."""
+        """The other way; before `settle`."""
         self._mover.rehearse(num_blocks, saves=True)
 
     @property

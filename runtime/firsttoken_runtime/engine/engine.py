@@ -13,9 +13,9 @@ from firsttoken_runtime import core
 from firsttoken_runtime.cache import host_store
 from firsttoken_runtime.cache import layout as cache_layout
 from firsttoken_runtime.cache import pool as cache_pool
+from firsttoken_runtime.engine import break_even, host_tier, kv_memory, options, step_prior, warm_up
 from firsttoken_runtime.engine import device as engine_device
 from firsttoken_runtime.engine import flags as engine_flags
-from firsttoken_runtime.engine import host_tier, kv_memory, options, step_prior, warm_up
 from firsttoken_runtime.engine import lineage as lineages
 from firsttoken_runtime.engine.runner import Runner
 from firsttoken_runtime.model import config as model_config
@@ -64,19 +64,14 @@ class Engine:
         self.lineage_changes_total = 0
         self._pinned: list[list[int]] = []
         self.host.turn(self._cut, is_on=in_force.kv_tiering)
-        self.host.measure(
-            lambda num_tokens: warm_up.prefill(runner, layout, num_tokens),
-            layout,
-            loaded.size.max_model_len,
-        )
         self.scheduler = scheduling.Scheduler(
             self._limits(in_force, layout),
             memory.pool(layout, in_force),
             in_force.classes,
             lineage=self.lineage,
             host=self.host.index,
-            break_even=self.host.break_even,
         )
+        self._measure_copies()
 
     @property
     def config(self) -> model_config.ModelConfig:
@@ -103,6 +98,7 @@ class Engine:
     def _switch_in_place(self, in_force: engine_flags.InForce) -> int:
         """Every block stays what it is."""
         self.host.turn(self._cut, is_on=in_force.kv_tiering)
+        self._measure_copies()
         caching = self.memory.caching(self.layout, in_force)
         if caching != self.scheduler.pool.caching:
             self.scheduler.pool.set_caching(caching)
@@ -133,7 +129,22 @@ class Engine:
         self.host.replace(cut)
         self.lineage_changes_total += lineage != self.lineage
         self.layout, self.lineage = layout, lineage
+        self._measure_copies()
+        _log.info("%s", layout.sentence())
         return recompute_tokens
+
+    def _measure_copies(self) -> None:
+        """Where the host tier is on and blocks have a size that was not measured. No evicted block may wait
+        to be stored: before the scheduler knows of the tier, or while nothing can be evicted."""
+        pool = self.scheduler.pool
+        is_unused = pool.num_used == 0 and pool.num_findable == 0
+        can_prefill = is_unused and self.loaded.size.max_model_len > break_even.PREFILL_TOKENS
+
+        def prefill(num_tokens: int) -> None:
+            warm_up.prefill(self.runner, self.layout, num_tokens)
+
+        self.host.measure(self.layout, prefill if can_prefill else None, self.scheduler.prefill_tokens_per_s)
+        self.scheduler.use_break_even(self.host.break_even)
 
     @property
     def _cut(self) -> host_tier.Cut:

@@ -15,6 +15,7 @@ import torch
 from firsttoken_kernels import paged_cache
 from firsttoken_runtime.cache import blocks, disk_store, host, host_problems, host_store
 from firsttoken_runtime.cache import layout as cache_layout
+from firsttoken_runtime.cache.formats import Format
 from firsttoken_runtime.engine import block_bytes, break_even, copies
 from firsttoken_runtime.scheduler.sequence import ScheduledStep
 
@@ -48,6 +49,8 @@ class HostTier:
         self._problems = host_problems.Problems()
         self._copies: copies.Copies | None = None
         self._is_on = False
+        self._measured_bytes: dict[Format, int] = {}
+        """Of the blocks that `break_even` is of."""
 
     @property
     def index(self) -> host.HostIndex | None:
@@ -103,18 +106,34 @@ class HostTier:
         }
 
     def measure(
-        self, prefill: Callable[[int], None], layout: cache_layout.Layout, max_model_len: int
+        self, layout: cache_layout.Layout, prefill: Callable[[int], None] | None, prefill_tokens_per_s: float
     ) -> None:
-        """Find out from how many tokens on a copy beats computing. Only while nobody holds a block."""
-        if self._copies is None or not self._is_on or self._copies.most_rehearsed == 0:
+        """Find out from how many tokens on a copy beats computing, once for each size of a block. Before
+        anybody stores in the tier; the blocks of the device keep what they hold.
+
+        prefill: computes a prompt of so many tokens, None: it cannot be. prefill_tokens_per_s: what is known
+        without it; 0 = nothing.
+        """
+        if self._copies is None or not self._is_on or self._copies.index.num_blocks:
             return
-        can_prefill = max_model_len > break_even.PREFILL_TOKENS
+        if self._copies.most_rehearsed == 0:
+            _log.warning(
+                "host tier: its %d bytes hold no block; give it more (--host-memory)", self.capacity_bytes
+            )
+            return
+        block_bytes_of = dict(self._copies.index.cut.bytes_of)
+        if block_bytes_of == self._measured_bytes:
+            return
+        self._measured_bytes = block_bytes_of
+        if self.break_even is not None:
+            prefill_tokens_per_s = prefill_tokens_per_s or self.break_even.prefill_tokens_per_s or 0.0
         self.break_even = break_even.measure(
             self._copies.rehearse_load,
             self._copies.rehearse_save,
-            prefill if can_prefill else None,
+            None if prefill_tokens_per_s else prefill,
             block_size_tokens=layout.block_size_tokens,
             most_blocks=min(break_even.MANY_BLOCKS, self._copies.most_rehearsed),
+            prefill_tokens_per_s=prefill_tokens_per_s or None,
         )
         self._copies.index.takes_unasked = self.break_even.is_cheap()
         least = self.break_even.least_tokens()

@@ -62,6 +62,9 @@ class Reuse:
         self.transfers.replace_host(host_index)
         self.prefixes.host = host_index
 
+    def use_break_even(self, break_even: rules.BreakEven | None) -> None:
+        self._break_even = self.prefixes.break_even = break_even
+
     def settings_changed(self, running: Iterable[Sequence]) -> None:
         """The cache may be on, off or of another size than before."""
         self.sizing.set_largest(self.prefixes.pool)
@@ -75,7 +78,7 @@ class Reuse:
         return self.prefixes.pin(prompts) if self.prefixes.is_caching else 0
 
     def find(self, sequence: Sequence) -> prefixes.Hits:
-        return self.prefixes.find(sequence, self._record.speed.assumed_prefill_tokens_per_s)
+        return self.prefixes.find(sequence, self._record.speed.prefill_tokens_per_s)
 
     def shared(
         self, sequence: Sequence, hits: prefixes.Hits, limits: scheduler_limits.Limits
@@ -130,10 +133,10 @@ class Reuse:
         num_blocks = sequence.num_published_blocks if self.prefixes.is_caching else 0
         decided = rules.victim(
             has_host_tier=self.transfers.host is not None,
-            is_load_worth_it=rules.is_load_worth_it(
+            is_swap_worth_it=rules.is_swap_worth_it(
                 num_blocks * self.prefixes.pool.block_size_tokens,
                 self._break_even,
-                self._record.speed.assumed_prefill_tokens_per_s,
+                self._record.speed.prefill_tokens_per_s,
             ),
         )
         self._record.decisions[decided] += 1

@@ -53,9 +53,12 @@ class Reason(StrEnum):
 
 
 class BreakEven(Protocol):
-    """Whether blocks are sooner loaded than computed, as measured."""
+    """Whether copies are quicker than computing, as measured. prefill_tokens_per_s: of now; 0 = not known,
+    which leaves that of the start."""
 
     def worth_it(self, num_tokens: int, prefill_tokens_per_s: float) -> bool: ...
+
+    def worth_swapping(self, num_tokens: int, prefill_tokens_per_s: float) -> bool: ...
 
 
 class Precision(NamedTuple):
@@ -103,6 +106,13 @@ def is_load_worth_it(num_tokens: int, break_even: BreakEven | None, prefill_toke
     return num_tokens > 0 and (break_even is None or break_even.worth_it(num_tokens, prefill_tokens_per_s))
 
 
-def victim(*, has_host_tier: bool, is_load_worth_it: bool) -> Reason:
+def is_swap_worth_it(num_tokens: int, break_even: BreakEven | None, prefill_tokens_per_s: float) -> bool:
+    """The same, copied out before."""
+    return num_tokens > 0 and (
+        break_even is None or break_even.worth_swapping(num_tokens, prefill_tokens_per_s)
+    )
+
+
+def victim(*, has_host_tier: bool, is_swap_worth_it: bool) -> Reason:
     """What becomes of the whole blocks of a preempted sequence."""
-    return Reason.VICTIM_SWAPPED if has_host_tier and is_load_worth_it else Reason.VICTIM_RECOMPUTED
+    return Reason.VICTIM_SWAPPED if has_host_tier and is_swap_worth_it else Reason.VICTIM_RECOMPUTED

@@ -96,6 +96,11 @@ class Scheduler:
     def running_ids(self) -> Set[int]:
         return self._roster.running.ids
 
+    @property
+    def prefill_tokens_per_s(self) -> float:
+        """Measured; 0 = not known yet."""
+        return self._roster.record.speed.prefill_tokens_per_s
+
     def assume(self, step_time: StepTime) -> None:
         """What a step costs, as measured before the first one; the steps themselves correct it."""
         self._roster.record.assume(step_time)
@@ -163,6 +168,10 @@ class Scheduler:
             roster.reuse.replace_host(wanted_host)
         roster.reorder(limits, self.classes if classes is None else classes)
         return lost_tokens
+
+    def use_break_even(self, break_even: rules.BreakEven | None) -> None:
+        """What copies from and to the host tier were found to cost; None: they always pay."""
+        self._roster.reuse.use_break_even(break_even)
 
     def pin(self, prompts: list[list[int]]) -> int:
         """Keep the blocks of these prompts (salt "") once they are computed, also after a switch, and no
