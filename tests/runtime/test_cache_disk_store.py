@@ -4,6 +4,7 @@ import errno
 import hashlib
 import logging
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -165,6 +166,22 @@ def make_other_lineage(path: Path) -> None:
     path.write_bytes(disk_record.encode(record(2, lineage=OTHER_LINEAGE)))
 
 
+def make_huge(path: Path) -> None:
+    """It has all that it tells of, as a hole."""
+    claim(path, num_tokens=4, payload_bytes=2**36)
+
+
+def make_long(path: Path) -> None:
+    claim(path, num_tokens=2**32 - 1, payload_bytes=64)
+
+
+def claim(path: Path, *, num_tokens: int, payload_bytes: int) -> None:
+    head = bytearray(path.read_bytes()[: disk_record.HEAD_BYTES])
+    struct.pack_into("<IQ", head, 8, num_tokens, payload_bytes)
+    path.write_bytes(head)
+    os.truncate(path, len(head) + 4 * num_tokens + payload_bytes + disk_record.DIGEST_BYTES)
+
+
 def make_unreadable(path: Path) -> None:
     path.unlink()
     path.symlink_to("/nowhere")
@@ -185,6 +202,8 @@ def make_pipe(path: Path) -> None:
         (make_foreign, "foreign", True),
         (make_other_size, "other_size", True),
         (make_unknown_format, "other_size", True),
+        (make_huge, "other_size", True),
+        (make_long, "other_size", True),
         (make_other_lineage, "other_lineage", True),
         (make_unreadable, "foreign", True),
         (make_pipe, "foreign", True),

@@ -1,5 +1,6 @@
 """Copies between device blocks and the host tier: the bytes that arrive are those of the block, always."""
 
+import os
 import random
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -310,13 +311,38 @@ def test_the_folder_gets_what_was_asked_for_once(tmp_path: Path) -> None:
     assert names == {block.key.hex() + ".kv" for block in (loaded, hit, late)}
 
 
+def test_at_the_end_a_file_is_used_or_written_again(tmp_path: Path) -> None:
+    """What came from the folder and is asked for still is not what goes first next time."""
+    made = [evicted(number, block_id=number) for number in range(2)]
+    paths = [tmp_path / f"{block.key.hex()}.kv" for block in made]
+    for _ in range(2):
+        blocks = block_bytes(Counts(2, 0))
+        for block in made:
+            fill(blocks, block.block_id, block.key)
+        disk = disk_store.DiskStore(tmp_path, 1_000_000, host_problems.Problems())
+        copying = tier(blocks, 2, disk=disk)
+        while copying.is_restoring:
+            copying.settle()
+        if paths[0].exists():
+            os.utime(paths[0], (1, 1))
+            paths[1].unlink()
+        copying.keep(made)
+        copying.close(10.0)
+        assert all(path.stat().st_mtime > 1 for path in paths)
+
+
 def test_rehearsing_copies_something_both_ways() -> None:
     for counts in (Counts(3, 0), Counts(3, 5)):
         blocks = block_bytes(counts)
         copying = tier(blocks, 2)
         assert copying.most_rehearsed >= 2
+        for block_id in range(sum(counts)):
+            fill(blocks, block_id, bytes([block_id]))
+        before = [contents(blocks, block_id) for block_id in range(sum(counts))]
         copying.rehearse_save(copying.most_rehearsed)
+        copying.rehearse_load(1)
         copying.rehearse_load(copying.most_rehearsed)
+        assert [contents(blocks, block_id) for block_id in range(sum(counts))] == before
         copying.index.check_integrity()
         assert (copying.saves_total, copying.loads_total) == (0, 0)
     assert tier(block_bytes(Counts(3, 0)), 0).most_rehearsed == 0
@@ -336,9 +362,6 @@ class Requests:
             counts.full,
             BLOCK_SIZE,
             num_quantized=counts.quantized,
-        for block_id in range(sum(counts)):
-            fill(blocks, block_id, bytes([block_id]))
-        before = [contents(blocks, block_id) for block_id in range(sum(counts))]
             caching=cache_blocks.Caching(1.0, 0.8),
         )
         self.pool.on_evict = self._evict

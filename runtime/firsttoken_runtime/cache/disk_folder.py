@@ -102,8 +102,7 @@ class Folder:
         path = self.path / (record.key.hex() + SUFFIX)
         temporary = self.path / f".{path.name}.{secrets.token_hex(8)}"
         try:
-            if path.exists():
-                os.utime(path)
+            if _was_touched(path):
                 return True
             data = disk_record.encode(record)
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -150,6 +149,15 @@ class Folder:
             self._problems.note(UNWRITABLE, f"{path}: {error.strerror}")
 
 
+def _was_touched(path: Path) -> bool:
+    """Whether the file is there; it is the one used last then."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _read(path: Path, lineage: bytes, bytes_of: Mapping[Format, int]) -> bytes:
     """All bytes of a record; no more of any other file than its head. Raises Unusable, OSError."""
     # Not following links and not waiting for a pipe's other end.
@@ -159,5 +167,5 @@ def _read(path: Path, lineage: bytes, bytes_of: Mapping[Format, int]) -> bytes:
         if not stat.S_ISREG(facts.st_mode):
             raise disk_record.Unusable(disk_record.FOREIGN, "it is not a file")
         head = file.read(disk_record.HEAD_BYTES)
-        disk_record.check_head(head, lineage)
+        disk_record.check_head(head, facts.st_size, lineage, bytes_of)
         return head + file.read(facts.st_size - len(head))

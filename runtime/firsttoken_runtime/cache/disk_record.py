@@ -20,6 +20,8 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 _HEAD = struct.Struct(f"<4sHBxIQ{keys.KEY_BYTES}s{keys.KEY_BYTES}s{LINEAGE_BYTES}s")
 """Magic, version, format, tokens, bytes of the payload, key, key of the parent, lineage."""
 HEAD_BYTES = _HEAD.size
+_MOST_TOKENS = 2**16
+"""No block has more."""
 
 
 class Unusable(Exception):  # noqa: N818
@@ -68,27 +70,30 @@ def encode(record: Record) -> bytes:
     return b"".join((head, tokens, record.payload, digest.digest()))
 
 
-def check_head(data: bytes, lineage: bytes) -> None:
-    """Raises Unusable where the first `HEAD_BYTES` of a file already show that the rest need not be read."""
+def check_head(data: bytes, num_bytes: int, lineage: bytes, bytes_of: Mapping[Format, int]) -> None:
+    """Raises Unusable where the first `HEAD_BYTES` of a file of `num_bytes` already show that the rest need
+    not be read: what is read is never more than a record of this engine has."""
     if not data:
         raise Unusable(DAMAGED, "it is empty")
     if data[: len(MAGIC)] != MAGIC:
         raise Unusable(FOREIGN, "it does not start like a record")
     if len(data) < HEAD_BYTES:
         raise Unusable(DAMAGED, f"it ends in its header, after {len(data)} bytes")
-    _, version, _, _, _, _, _, its_lineage = _HEAD.unpack_from(data)
+    _, version, _, num_tokens, payload_bytes, _, _, its_lineage = _HEAD.unpack_from(data)
     if version != VERSION:
         raise Unusable(OTHER_VERSION, f"it has version {version}, this engine reads {VERSION}")
     if its_lineage != lineage:
         raise Unusable(OTHER_LINEAGE, f"it was computed under lineage {its_lineage.hex()[:16]}")
+    if num_bytes != HEAD_BYTES + 4 * num_tokens + payload_bytes + DIGEST_BYTES:
+        raise Unusable(DAMAGED, f"it has {num_bytes} bytes, not those its header tells of")
+    if num_tokens > _MOST_TOKENS or payload_bytes > max(bytes_of.values()):
+        raise Unusable(OTHER_SIZE, f"its block has {num_tokens} tokens and {payload_bytes} bytes")
 
 
 def decode(data: bytes, lineage: bytes, bytes_of: Mapping[Format, int], name_key: bytes) -> Record:
     """The record in a file that is named after `name_key`. Raises Unusable."""
-    check_head(data, lineage)
+    check_head(data, len(data), lineage, bytes_of)
     _, _, fmt_number, num_tokens, payload_bytes, key, parent_key, _ = _HEAD.unpack_from(data)
-    if len(data) != HEAD_BYTES + 4 * num_tokens + payload_bytes + DIGEST_BYTES:
-        raise Unusable(DAMAGED, f"it has {len(data)} bytes, not those its header tells of")
     if hashlib.sha256(memoryview(data)[:-DIGEST_BYTES]).digest() != data[-DIGEST_BYTES:]:
         raise Unusable(DAMAGED, "its checksum is wrong")
     expected = {int(fmt): size for fmt, size in bytes_of.items()}.get(fmt_number)

@@ -105,6 +105,10 @@ class Copies:
         out: they could not be found without their parents. The disk may take about so long.
         """
         asked_for = [block for block in blocks if block.hits >= 1]
+        for block in asked_for:
+            if (slot := self.index.find(block.key, block.token_ids, block.fmt)) is not None:
+                # Its file may have made way meanwhile; one that is still there is the one used last then.
+                self.index.entry(slot).is_on_disk = False
         saves = [
             block_mover.Pair(block.block_id, slot)
             for block in reversed(asked_for)
