@@ -46,6 +46,11 @@ def library() -> ctypes.CDLL | None:
     return ctypes.CDLL(str(path))
 
 
+def loaded_from() -> Path | None:
+    """The file that `library` is, None where there is none."""
+    return None if library() is None else FOLDER / f"{instruction_set()}.so"
+
+
 @functools.cache
 def workers(count: int) -> ThreadPoolExecutor:
     """Threads beside the calling one; a kernel holds no lock of Python's while it runs."""

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firsttoken_kernels import native
 from firsttoken_runtime.engine import lineage
 
 FACTS = lineage.Facts(
@@ -87,3 +88,24 @@ def test_threads_and_library_are_of_the_device_class() -> None:
 
 def test_the_code_digest_is_stable_within_one_tree() -> None:
     assert lineage.code_digest() == lineage.code_digest()
+
+
+def test_compiled_kernels_are_part_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "kernels.so"
+    digests = set()
+    for contents in (b"one", b"two"):
+        library.write_bytes(contents)
+        monkeypatch.setattr(native, "loaded_from", lambda: library)
+        digests.add(lineage.code_digest())
+    monkeypatch.setattr(native, "loaded_from", lambda: None)
+    digests.add(lineage.code_digest())
+    assert len(digests) == 3
+
+
+def test_where_the_bytes_of_a_block_lie_is_part_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    digested: list[Path] = []
+    monkeypatch.setattr(lineage, "content_digest", lambda files: digested.extend(files))
+    lineage.code_digest()
+    names = {f"{file.parent.name}/{file.name}" for file in digested}
+    assert {"engine/block_bytes.py", "cache/layout.py", "cache/storage.py"} < names
+    assert {"firsttoken_kernels/kv_quant.py", "model/decoder.py"} < names

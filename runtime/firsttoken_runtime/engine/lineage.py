@@ -8,7 +8,7 @@ from files here too, at the edge.
 
 import hashlib
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -16,6 +16,9 @@ import torch
 
 import firsttoken_kernels
 import firsttoken_runtime.model
+from firsttoken_kernels import native
+from firsttoken_runtime.cache import layout, storage
+from firsttoken_runtime.engine import block_bytes
 
 _READ_BYTES = 1 << 20
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "merges.txt")
@@ -36,7 +39,7 @@ class Facts:
     numerics: str
     """Batch-invariant or not, with what was probed."""
     code: str
-    """Digest of kernels and decoder."""
+    """Digest of kernels and decoder, and of what says where the bytes of a block lie."""
     device: str
     """Class of the device, and the libraries that compute on it."""
 
@@ -94,14 +97,16 @@ def tokenizer_digest(model: Path) -> str:
 
 
 def code_digest() -> str:
-    """Of the sources that compute KV. A version number would be forgotten."""
-    sources: Iterable[Path] = (
+    """Of what computes KV and lays out its bytes. A version number would be forgotten."""
+    files = [
         file
         for package in (firsttoken_kernels, firsttoken_runtime.model)
         for folder in package.__path__
         for file in Path(folder).rglob("*.py")
-    )
-    return content_digest(list(sources))
+    ]
+    files += [Path(str(module.__file__)) for module in (layout, storage, block_bytes)]
+    compiled = native.loaded_from()
+    return content_digest(files if compiled is None else [*files, compiled])
 
 
 def device_class(device: torch.device, threads: int) -> str:
