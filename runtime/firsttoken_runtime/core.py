@@ -80,7 +80,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, tag="pin"):
     """Server to engine: these prompts' blocks are kept once they are computed. Replaces earlier pins."""
 
     prompts: list[list[int]]
-    """Token ids, salt ""."""
+    """Token ids. They are computed under salt "", and then found under every one."""
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):

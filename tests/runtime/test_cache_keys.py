@@ -49,6 +49,26 @@ def test_a_chain_is_the_links_one_after_the_other() -> None:
     assert (chain.parent(0), chain.parent(1)) == (ROOT, first)
 
 
+def test_a_chain_may_begin_with_what_is_everybody_s() -> None:
+    first = keys.chain(ROOT, TOKENS[:2], Format.QUANTIZED)
+    salted = keys.root(first, "tenant")
+    chain = keys.Chain(salted, 2, [(first, Format.QUANTIZED)])
+    assert chain.key(TOKENS, 0, Format.QUANTIZED) == first
+    assert chain.key(TOKENS, 1, Format.QUANTIZED) == keys.chain(salted, TOKENS[2:4], Format.QUANTIZED)
+    assert chain.key(TOKENS, 2, Format.QUANTIZED) == keys.chain(
+        chain.parent(2), TOKENS[4:6], Format.QUANTIZED
+    )
+    assert (chain.num_public, chain.parent(1), chain.parent(2)) == (
+        1,
+        salted,
+        chain.key(TOKENS, 1, Format.QUANTIZED),
+    )
+    assert chain.key(TOKENS, 1, Format.QUANTIZED) not in (
+        keys.chain(first, TOKENS[2:4], Format.QUANTIZED),
+        keys.chain(keys.root(first, "other"), TOKENS[2:4], Format.QUANTIZED),
+    )
+
+
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=20), st.integers(1, 5), st.data())
 def test_a_chain_may_be_asked_in_any_order_while_tokens_come(
     token_ids: list[int], size: int, data: st.DataObject

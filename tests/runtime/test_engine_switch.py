@@ -225,11 +225,16 @@ def test_the_answer_to_a_switch_says_what_is_in_force(folder: Path) -> None:
     before = local.loop.stats().lineage
     applied = local.set_flags(settings(7, kv_fp8={"fullPrecisionLayers": "0"}))
     assert (applied.error, applied.generation, applied.kv_type) == ("", 7, "fp8")
+    # Layers, keys and values, heads, codes and scale.
+    assert applied.kv_bytes_per_token == 3 * 2 * 2 * (8 + 2)
     assert applied.lineage == local.loop.stats().lineage != before
     assert "kv-fp8" in applied.enabled
     refused = local.set_flags(settings(8, kv_fp8={"fullPrecisionLayers": "3"}))
     assert "the model has 3 layers" in refused.error
     assert (refused.kv_type, refused.lineage) == ("fp8", applied.lineage)
+    assert refused.kv_bytes_per_token == applied.kv_bytes_per_token
+    other = local.set_flags(settings(8, kv_fp8={"fullPrecisionLayers": "1"}))
+    assert other.kv_bytes_per_token == 2 * 2 * 2 * (8 + 2) + 2 * 2 * 8 * 2
     refused = local.set_flags(settings(9, kv_fp8=True, kv_int8=True))
     assert "rule kv-int8 excludes kv-fp8" in refused.error
     assert local.loop.stats().flag_generation == 8, "a refused set changes nothing"
@@ -257,16 +262,19 @@ def test_pins_outlive_what_crowds_the_cache_and_a_switch(folder: Path, draw: ran
         for prompt in prompts:
             asked = cached_engine.ask(
                 local, [*prompt, 5], cached_engine.sampling(1), shared_prefix_tokens=5 * BLOCK
-    # Layers, keys and values, heads, codes and scale.
-    assert applied.kv_bytes_per_token == 3 * 2 * 2 * (8 + 2)
             )
             assert local.cached_tokens[asked] == 5 * BLOCK
+    params = cached_engine.sampling()
+    cold = cached_engine.engine(folder, in_force("fp8", cached=False))
+    prompt = [*prompts[0], *drawn(draw, 2 * BLOCK)]
+    expected = cached_engine.ask(cold, prompt, params, shared_prefix_tokens=5 * BLOCK)
+    for salt, found in (("one", 5), ("other", 5), ("one", 6)):
+        asked = cached_engine.ask(local, prompt, params, shared_prefix_tokens=5 * BLOCK, cache_salt=salt)
+        assert local.cached_tokens[asked] == found * BLOCK, "pins are everybody's, and nothing else"
+        assert cached_engine.answer(local, asked) == cached_engine.answer(cold, expected)
 
 
 def test_pins_without_room_make_room_while_nobody_runs(folder: Path, draw: random.Random) -> None:
-    assert refused.kv_bytes_per_token == applied.kv_bytes_per_token
-    other = local.set_flags(settings(8, kv_fp8={"fullPrecisionLayers": "1"}))
-    assert other.kv_bytes_per_token == 2 * 2 * 2 * (8 + 2) + 2 * 2 * 8 * 2
     local = cached_engine.engine(folder, in_force("int8"), kv_blocks=96)
     before = local.engine.layout.counts
     local.pin([drawn(draw, 6 * BLOCK) for _ in range(4)])

@@ -201,6 +201,45 @@ def test_what_is_cached_makes_way_for_what_runs() -> None:
     assert one.stats().preemptions_total == 0
 
 
+def test_pinned_blocks_are_found_under_every_salt_and_what_follows_them_is_not() -> None:
+    one = caching_scheduler(num_blocks=40)
+    one.pin([list(range(40))])
+    served(one, 1, range(40))
+    turn = [*range(40), *range(500, 560)]
+    assert served(one, 2, turn, salt="a").cached_tokens == 32
+    assert served(one, 3, turn, salt="b").cached_tokens == 32
+    assert served(one, 4, turn).cached_tokens == 32
+    assert served(one, 5, turn, salt="a").cached_tokens == 96
+    one.pin([])
+    assert served(one, 6, turn, salt="b").cached_tokens == 0, "no pin any more"
+    assert served(one, 7, turn).cached_tokens == 96
+
+
+def test_what_a_salted_request_computes_of_a_pinned_prompt_is_its_own() -> None:
+    one = caching_scheduler(num_blocks=40)
+    one.pin([list(range(64))])
+    assert served(one, 1, range(64), salt="a").cached_tokens == 0
+    assert served(one, 2, range(64), salt="b").cached_tokens == 0
+    assert served(one, 3, range(64), salt="a").cached_tokens == 48
+    assert served(one, 4, range(64)).cached_tokens == 0
+
+
+def test_a_pinned_block_that_goes_while_a_salted_request_waits_is_not_published_for_all() -> None:
+    one = caching_scheduler(num_blocks=40)
+    one.pin([list(range(40))])
+    served(one, 1, range(40))
+    waiting = sequence(2, range(100), 1, salt="a")
+    one.submit(waiting)
+    assert waiting.num_public_blocks == 2
+    one.pool.forget_all()
+    one.submit(sequence(3, range(100), 1))
+    steps = drain(one)
+    assert waiting.cached_tokens == 0
+    assert one.stats().rule_decisions.get("sharing_waits", 0) == 0, "nobody waits across salts"
+    assert len(steps) >= 1
+    assert served(one, 4, range(100), salt="b").cached_tokens == 32, "of the request without a salt"
+
+
 def test_pinned_prompts_stay_also_after_a_switch() -> None:
     one = caching_scheduler(num_blocks=20, max_model_len=160)
     assert one.pin([list(range(64))]) == 0

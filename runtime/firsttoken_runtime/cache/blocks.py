@@ -241,6 +241,10 @@ class Pool:
     def is_pinned(self, block_id: int) -> bool:
         return self._blocks[block_id].key in self._cache.pins
 
+    def has_pin(self, key: bytes) -> bool:
+        """Whether or not a block has it yet."""
+        return key in self._cache.pins
+
     @property
     def num_pinned(self) -> int:
         """Keys that are pinned, whether or not a block has them yet."""

@@ -15,7 +15,8 @@ KEY_BYTES = 32
 
 
 def root(lineage: bytes, salt: str) -> bytes:
-    """The parent of a first block. Salt "" is shared by all."""
+    """The parent of a first block, or, with a key for the lineage, of the first one that is under that salt.
+    Salt "" is shared by all."""
     # The length keeps two pairs apart whose concatenations are equal.
     return hashlib.sha256(struct.pack("<Q", len(lineage)) + lineage + salt.encode()).digest()
 
@@ -29,14 +30,18 @@ def chain(parent: bytes, token_ids: Sequence[int], fmt: Format) -> bytes:
 class Chain:
     """The keys of one sequence, computed when first asked for and kept."""
 
-    __slots__ = ("_block_size_tokens", "_formats", "_keys", "root")
+    __slots__ = ("_block_size_tokens", "_formats", "_keys", "num_public", "root")
 
-    def __init__(self, root: bytes, block_size_tokens: int) -> None:
+    def __init__(
+        self, root: bytes, block_size_tokens: int, public: Sequence[tuple[bytes, Format]] = ()
+    ) -> None:
+        """public: keys of first blocks that are everybody's; `root` is the parent of the one after them."""
         assert len(root) == KEY_BYTES, len(root)
         self.root = root
+        self.num_public = len(public)
         self._block_size_tokens = block_size_tokens
-        self._keys: list[bytes] = []
-        self._formats: list[Format] = []
+        self._keys = [key for key, _ in public]
+        self._formats = [fmt for _, fmt in public]
 
     def key(self, token_ids: Sequence[int], index: int, fmt: Format) -> bytes:
         """The key of block `index`, which must be whole. `token_ids`: the sequence's, only ever appended to.
@@ -52,10 +57,11 @@ class Chain:
         size = self._block_size_tokens
         assert (index + 1) * size <= len(token_ids), (index, size, len(token_ids))
         for unknown in range(len(self._keys), index + 1):
-            parent = self._keys[-1] if self._keys else self.root
+            parent = self._keys[-1] if len(self._keys) > self.num_public else self.root
             self._keys.append(chain(parent, token_ids[unknown * size : (unknown + 1) * size], fmt))
             self._formats.append(fmt)
 
     def parent(self, index: int) -> bytes:
-        """The key before that of block `index`, which must be known."""
-        return self._keys[index - 1] if index else self.root
+        """The key before that of block `index`, which must be known, and none of the public ones."""
+        assert index >= self.num_public, index
+        return self._keys[index - 1] if index > self.num_public else self.root

@@ -59,9 +59,27 @@ class Prefixes:
             decided = self.precision(sequence.shared_prefix_tokens)
             self._decisions[decided.reason] += 1
             sequence.num_full_blocks = decided.num_full_blocks
+            public = self._pinned_part(sequence) if sequence.cache_salt else []
+            parent = public[-1][0] if public else self.lineage
             sequence.chain = keys.Chain(
-                keys.root(self.lineage, sequence.cache_salt), self.pool.block_size_tokens
+                keys.root(parent, sequence.cache_salt), self.pool.block_size_tokens, public
             )
+
+    def _pinned_part(self, sequence: Sequence) -> list[tuple[bytes, Format]]:
+        """Keys of its first blocks as far as they are pinned and cached. Those are found under every salt,
+        because that they are there says nothing of what anybody asked."""
+        size, token_ids = self.pool.block_size_tokens, sequence.token_ids
+        chain = keys.Chain(keys.root(self.lineage, ""), size)
+        found: list[tuple[bytes, Format]] = []
+        most = prefix.whole_blocks(len(token_ids), size) if self.pool.num_pinned else 0
+        for index in range(most):
+            fmt = sequence.format_of(index)
+            key = chain.key(token_ids, index, fmt)
+            tokens = token_ids[index * size : (index + 1) * size]
+            if not self.pool.has_pin(key) or self.pool.find(key, tokens) is None:
+                break
+            found.append((key, fmt))
+        return found
 
     def precision(self, declared_tokens: int) -> rules.Precision:
         return rules.precision(
@@ -111,7 +129,9 @@ class Prefixes:
         """Make its newly filled blocks findable. -> their indexes."""
         size, chain = self.pool.block_size_tokens, sequence.chain
         assert chain is not None, sequence
-        first, end = sequence.num_published_blocks, sequence.num_computed_tokens // size
+        # What is everybody's is left to those without a salt, should it be gone.
+        first = max(sequence.num_published_blocks, chain.num_public)
+        end = sequence.num_computed_tokens // size
         for index in range(first, end):
             key = sequence.key(index)
             tokens = sequence.token_ids[index * size : (index + 1) * size]

@@ -88,6 +88,8 @@ class Reuse:
             return None
         size = self.prefixes.pool.block_size_tokens
         first, end = len(hits.device), prefix.whole_blocks(sequence.num_tokens, size)
+        if first < sequence.num_public_blocks:
+            return None
         leader = self.in_flight.leader_of_key(sequence.key(first)) if first < end else None
         if leader is None:
             return None
@@ -114,8 +116,8 @@ class Reuse:
                 self._record.note_looked_up(sequence.num_tokens, sequence.cached_tokens_by_tier)
             self.sizing.note_prompt(sequence.num_tokens, now)
         if self._shares(limits):
-            end = sequence.num_tokens // size
-            self.in_flight.lead(sequence, [sequence.key(index) for index in range(num_device, end)])
+            first, end = max(num_device, sequence.num_public_blocks), sequence.num_tokens // size
+            self.in_flight.lead(sequence, [sequence.key(index) for index in range(first, end)])
 
     def publish(self, sequence: Sequence) -> list[Sequence]:
         """Its newly filled blocks can be found. -> who waited for them."""

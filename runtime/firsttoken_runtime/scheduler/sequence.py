@@ -160,6 +160,13 @@ class Sequence:
         return self.chain.key(self.token_ids, index, self.format_of(index))
 
     @property
+    def num_public_blocks(self) -> int:
+        """Of a salted one, so many first blocks that are found under every salt: it only reads them. Only
+        after it was laid out."""
+        assert self.chain is not None, self
+        return self.chain.num_public
+
+    @property
     def masks_stop_ids(self) -> bool:
         """True while `min_tokens` forbids the answer to end."""
         return self.num_output_tokens < self.sampling.min_tokens

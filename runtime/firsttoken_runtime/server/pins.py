@@ -2,9 +2,9 @@
 
 An entry is a text, a list of token ids, a list of messages, or an object with `prompt` or `messages` and what
 /tokenize takes beside it (`tools`, `chat_template_kwargs`, `add_special_tokens`). Messages are pinned as they
-begin a chat, without the head of an answer. Pinned KV has no salt: requests of a tenant, or with a
-`cache_salt`, do not find it. The engine keeps what it has computed, so each prompt is computed once, and
-again when a switch of flags has made that worthless.
+begin a chat, without the head of an answer. Pinned KV is everybody's: requests of every tenant and with every
+`cache_salt` find it, since that it is there tells nothing of what others asked. The engine keeps what it has
+computed, so each prompt is computed once, and again when a switch of flags has made that worthless.
 """
 
 import asyncio
