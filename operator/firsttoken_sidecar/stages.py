@@ -39,6 +39,10 @@ ENGINE_STAGES = (
 )  # fmt: skip
 
 
+MOST_TOKENS = 10**8
+"""No prompt is longer, whatever an engine says: images are the users' own."""
+
+
 @dataclass(frozen=True)
 class Stamps:
     """What the engine says about one request."""
@@ -55,7 +59,7 @@ class Stamps:
 
     @property
     def uncached_tokens(self) -> int:
-        return max(0, self.prompt_tokens - self.cached_tokens)
+        return min(max(0, self.prompt_tokens - self.cached_tokens), MOST_TOKENS)
 
 
 class _First(msgspec.Struct):

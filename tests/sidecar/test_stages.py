@@ -68,3 +68,7 @@ def test_what_is_not_understood_says_nothing() -> None:
         assert stages.first(document) is None
         assert stages.completed(Stamps(prompt_tokens=3), b"[]") == Stamps(prompt_tokens=3)
     assert Stamps(prompt_tokens=1, cached_tokens=2).uncached_tokens == 0
+    absurd = stages.first(b'{"prompt_tokens":9007199254740993,"stages_ms":{"queue":1e308}}')
+    assert absurd is not None
+    assert absurd.uncached_tokens == stages.MOST_TOKENS
+    assert stages.split(1.0, 0.0, 0.0, absurd)[Stage.QUEUE] == 1.0
