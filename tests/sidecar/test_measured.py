@@ -4,8 +4,8 @@ import asyncio
 import math
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from builders import openmetrics
 from firsttoken_api import names
 from sidecar import fakes
 
@@ -18,7 +18,7 @@ async def scraped(sidecar: fakes.Beside) -> list[tuple[str, dict[str, str], floa
     headers = {"Accept": "application/openmetrics-text"}
     async with sidecar.client.get(sidecar.ops("/metrics"), headers=headers) as response:
         assert response.content_type == "application/openmetrics-text"
-        text = (await response.read()).decode()
+        text = await response.read()
     return [
         (
             sample.name,
@@ -26,7 +26,7 @@ async def scraped(sidecar: fakes.Beside) -> list[tuple[str, dict[str, str], floa
             sample.value,
             sample.exemplar.labels["trace_id"] if sample.exemplar else "",
         )
-        for family in text_string_to_metric_families(text)
+        for family in openmetrics.families(text)
         for sample in family.samples
     ]
 
@@ -56,7 +56,8 @@ async def test_the_stages_of_a_stream_add_up_and_its_bytes_are_the_engines() -> 
         parts, ttft_s, count = await stages_and_ttft(sidecar, "true")
         assert count == 1
         assert math.isclose(math.fsum(parts.values()), ttft_s, rel_tol=1e-9)
-        assert (parts["queue"], parts["prefill"]) == (pytest.approx(0.001), pytest.approx(0.002))
+        assert parts["queue"] == pytest.approx(0.001)
+        assert parts["prefill"] == pytest.approx(0.002)
         assert parts["forward"] > 0.01, "what the engine does not explain"
         assert dict(engine.seen[0].headers)[names.HEADER_TIMING] == "stamps"
         samples = await scraped(sidecar)
@@ -81,7 +82,8 @@ async def test_a_whole_answer_shows_none_of_it_either() -> None:
         parts, ttft_s, count = await stages_and_ttft(sidecar, "false")
         assert count == 1
         assert math.isclose(math.fsum(parts.values()), ttft_s, rel_tol=1e-9)
-        assert (parts["prefill"], parts["decode"]) == (pytest.approx(0.002), pytest.approx(0.004))
+        assert parts["prefill"] == pytest.approx(0.002)
+        assert parts["decode"] == pytest.approx(0.004)
 
 
 async def test_an_engine_without_stamps_is_all_the_way() -> None:
@@ -142,7 +144,7 @@ async def test_equal_requests_that_are_computed_once_are_one_demand_and_three_fi
             async with await sidecar.chat(headers={"Idempotency-Key": "mine"}) as response:
                 return await response.read()
 
-        assert await asyncio.gather(ask(), ask(), ask()) == [engine.sent_bytes()] * 3
+        assert set(await asyncio.gather(ask(), ask(), ask())) == {engine.sent_bytes()}
         assert len(engine.seen) == 1
         state = await sidecar.state()
         assert (state.arrivals_total, state.demand_tokens_total) == (3, 12)

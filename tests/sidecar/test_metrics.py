@@ -1,9 +1,9 @@
 import prometheus_client
 import pytest
-from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from builders import objectives as builders
+from builders import openmetrics
 from firsttoken_api import metrics as table
 from firsttoken_sidecar import metrics, timing
 
@@ -100,7 +100,7 @@ def test_openmetrics_has_the_same_and_the_traces(engine: bytes) -> None:
     text, content_type = metrics.exposition(made, engine, is_openmetrics=True)
     assert content_type.startswith("application/openmetrics-text")
     plain, _ = metrics.exposition(made, engine)
-    families = list(openmetrics_parser.text_string_to_metric_families(text.decode()))
+    families = openmetrics.families(text)
 
     def values(found: list[prometheus_client.Metric]) -> set[tuple[str, tuple[tuple[str, str], ...], float]]:
         return {

@@ -1,7 +1,7 @@
 import prometheus_client
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from builders import openmetrics as builders
 from firsttoken_sidecar import openmetrics
 
 
@@ -31,7 +31,7 @@ def test_what_the_library_writes_as_text_is_read_back_the_same() -> None:
     prometheus_client.Histogram("took_seconds", "Times", registry=registry, buckets=(0.1, 1)).observe(0.5)
     prometheus_client.Summary("size", "Sizes", registry=registry).observe(7)
     text = openmetrics.from_text(prometheus_client.generate_latest(registry)) + openmetrics.END
-    found = {family.name: family for family in text_string_to_metric_families(text.decode())}
+    found = {family.name: family for family in builders.families(text)}
     assert {name: family.type for name, family in found.items()} == {
         "things": "counter",
         "level:now": "gauge",
@@ -46,7 +46,7 @@ def test_what_the_library_writes_as_text_is_read_back_the_same() -> None:
 
 def test_what_is_not_of_the_form_does_no_harm() -> None:
     text = b"# a comment\nplain 1\n\n# TYPE odd counter\nodd 2\n# TYPE strange untyped\nstrange 3\n"
-    found = text_string_to_metric_families((openmetrics.from_text(text) + openmetrics.END).decode())
+    found = builders.families(openmetrics.from_text(text) + openmetrics.END)
     assert [(family.name, family.type) for family in found] == [
         ("plain", "unknown"),
         ("odd", "unknown"),
