@@ -76,6 +76,7 @@ class History:
             tpot_mean_s=token_gap.mean or last.token_gap.mean,
             step_time=step_time,
             chunk_tokens=self._chunk_tokens,
+            max_prefill_batch=self._max_num_seqs,  # vLLM has no limit of its own for prompts
             max_num_seqs=self._max_num_seqs,
             decoding=last.running,
             context_tokens=last.context_tokens,

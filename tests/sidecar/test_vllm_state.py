@@ -25,7 +25,7 @@ def history(*samples: Sample, chunk_tokens: int = 512) -> vllm_state.History:
 def test_the_recorded_server() -> None:
     state = history(vllm_metrics.read(fake_vllm.recorded("busy.prom"), 1.0)).state(FLAGS)
     assert (state.phase, state.model, state.max_model_len) == (Phase.READY, "chat", 2048)
-    assert state.running == state.max_num_seqs == 4
+    assert state.running == state.max_num_seqs == state.max_prefill_batch == 4
     assert state.waiting > 0
     assert state.kv.blocks_total > state.kv.blocks_used > 0
     assert state.cache.kv_type == "full"
