@@ -29,6 +29,8 @@ from firsttoken_sidecar import (
 )
 from firsttoken_sidecar.peer import Peer
 
+MOST_PEERS_TRIED = 2
+"""For one request, one after the other; each sends it on no further."""
 _NOT_SERVING = (502, 503)
 
 
@@ -73,27 +75,47 @@ class Dispatch:
 
         Raises errors.ApiError.
         """
-        target = await self._routes.route(arrival)
-        if arrival.inspected.body is None or arrival.is_forwarded:
-            return await self._own(arrival, request, on_sent)
-        if target.peer is not None:
-            taken = await self._peer(target.peer, arrival, request, on_sent)
-            return taken if taken is not None else await self._own(arrival, request, on_sent)
+        can_go_elsewhere = arrival.inspected.body is not None and not arrival.is_forwarded
+        failed: set[str] = set()
+        for _ in range(MOST_PEERS_TRIED):
+            target = await self._routes.route(arrival, failed=frozenset(failed))
+            if target.peer is None or not can_go_elsewhere:
+                break
+            if (taken := await self._peer(target.peer, arrival, request, on_sent)) is not None:
+                return taken
+            failed.add(target.peer.name)
         try:
             own = await self._own(arrival, request, on_sent)
         except (errors.EngineUnreachableError, errors.UnavailableError):
-            if (taken := await self._elsewhere(arrival, request, on_sent)) is not None:
-                return taken
-            raise
-        if own.status in _NOT_SERVING and (taken := await self._elsewhere(arrival, request, on_sent)):
-            own.close()
+            if not can_go_elsewhere:
+                raise
+            taken = await self._elsewhere(arrival, request, on_sent, failed)
+            if taken is None:
+                raise
             return taken
-        return own
+        if own.status not in _NOT_SERVING or not can_go_elsewhere:
+            return own
+        try:
+            taken = await self._elsewhere(arrival, request, on_sent, failed)
+        except BaseException:
+            own.close()
+            raise
+        if taken is None:
+            return own
+        own.close()
+        return taken
 
     async def _elsewhere(
-        self, arrival: arrivals.Arrival, request: Request, on_sent: Callable[[], None]
+        self,
+        arrival: arrivals.Arrival,
+        request: Request,
+        on_sent: Callable[[], None],
+        failed: set[str],
     ) -> exchange.Exchange | None:
-        target = await self._routes.route(arrival, failed=frozenset({router.OWN}))
+        """After the own engine. None: there is nobody else, or not with more luck."""
+        if len(failed) >= MOST_PEERS_TRIED:
+            return None
+        target = await self._routes.route(arrival, failed=frozenset({router.OWN, *failed}))
         if target.peer is None:
             return None
         return await self._peer(target.peer, arrival, request, on_sent)

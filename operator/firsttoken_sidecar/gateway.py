@@ -5,6 +5,7 @@
 What does not ask for tokens is identified, and passes to the engine of this pod as it comes.
 """
 
+import logging
 from collections.abc import Callable
 
 from aiohttp import web
@@ -25,6 +26,7 @@ from firsttoken_sidecar import (
     hop,
     inspection,
     joining,
+    logs,
     proxy,
     relay,
     router,
@@ -38,6 +40,8 @@ from firsttoken_sidecar.class_ledger import OpenRequest
 
 OPEN_PATHS = frozenset({"/health"})
 """Load balancers ask here, and they have no key."""
+
+logger = logging.getLogger(__name__)
 
 IsClosing = Callable[[], bool]
 """Asked when an answer starts: whether the client's connection is to end with it."""
@@ -74,6 +78,7 @@ class Gateway:
         self._max_body_bytes = max_body_bytes
         self._is_traced = is_traced
         self._memory = body_memory.BodyMemory()
+        self._limited = logs.Limited(logger)
 
     async def pass_on(
         self, request: web.Request, request_id: str, is_closing: IsClosing
@@ -244,9 +249,12 @@ class Gateway:
     def _believed_age_s(self, request: web.Request) -> float | None:
         """How long ago a peer got the request; None: it comes from a client, whatever it says."""
         said = request.headers.get(names.HEADER_HOP)
-        if said is None or not self._routes.is_peer(request.remote):
+        if said is None:
             return None
-        return hop.age_s(said)
+        age_s = hop.age_s(said) if self._routes.is_peer(request.remote) else None
+        if age_s is None:
+            self._limited.warning("hop header of no peer dropped", address=request.remote)
+        return age_s
 
     def _body(self, request: web.Request) -> upload.Upload:
         body = upload.Upload(request, self._max_body_bytes)
