@@ -224,6 +224,19 @@ class ClassWindow(_Report):
     undecided_total: Count = 0
 
 
+class KeyUse(_Report):
+    """What was taken of the limits of one API key at one replica, since its start."""
+
+    requests_total: Count = 0
+    tokens_total: Count = 0
+    returned_tokens_total: Count = 0
+    """Of those, given back by requests that used fewer than they might have."""
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_total - self.returned_tokens_total
+
+
 class SidecarState(_Report):
     """`GET /state` of the sidecar's ops port."""
 
@@ -247,6 +260,8 @@ class SidecarState(_Report):
     """The replica is under test and takes no requests from peers."""
     auth_error: str = ""
     """Why the newest API keys are not in force, with the entry named and no key; empty: they are."""
+    key_uses: dict[str, KeyUse] = Field(default_factory=dict)
+    """Of API keys that have a limit, by the key's name: for the peers, whose limit it is too."""
     flags: FlagsState = FlagsState()
     ttft: TtftWindow | None = None
     """Of the default class, which is held to the service's objective; None before the first document."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from firsttoken_api import errors, names
+from firsttoken_api.state import KeyUse, SidecarState
 from firsttoken_sidecar import keys, limits, logs, metrics, mounts
 from firsttoken_sidecar.caller import ANONYMOUS as ANONYMOUS
 from firsttoken_sidecar.caller import Caller as Caller
@@ -85,6 +86,15 @@ class Auth:
             self._limited.warning("request refused: over the limit of its API key", key=caller.name)
             raise
 
+    def uses(self) -> dict[str, KeyUse]:
+        """What was taken here of keys that have a limit, for /state."""
+        return self._limits.uses()
+
+    def heard(self, peer: str, state: SidecarState) -> None:
+        """A peer says how it is: what was taken there of a key's limit counts here too."""
+        if self.is_on:
+            self._limits.taken_elsewhere(peer, state.key_uses, self._clock())
+
     def reload(self) -> None:
         """Reads the file if it is another one than at the last look."""
         if self._file is None or not self._file.changed():
@@ -100,7 +110,7 @@ class Auth:
             logger.warning("API keys kept out", extra=logs.fields(error=self.error))
             return
         self._callers = tuple((entry.sha256, _caller(entry)) for entry in entries)
-        self._limits.keep_only({entry.name for entry in entries})
+        self._limits.follow((caller for _, caller in self._callers), self._clock())
         self.error = ""
         self._counts.keys_loaded += 1
         logger.info("API keys read", extra=logs.fields(keys=len(entries)))

@@ -48,9 +48,10 @@ class Peers:
         counts: route_counts.RouteCounts,
         clock: Callable[[], float],
         resolver: addresses.Resolve = addresses.resolve,
+        on_state: Callable[[str, SidecarState], None] = lambda name, state: None,
     ) -> None:
         """`hosts`: names or addresses, perhaps this replica's own too. `own_address`: None to find it out.
-        `ops_port`: of every replica; they are all set up alike."""
+        `ops_port`: of every replica; they are all set up alike. `on_state`: what each look found."""
         self._lookups = {name: addresses.Lookup(name, resolver) for name in hosts}
         self._resolved: dict[str, frozenset[str]] = {}
         self._confirmed_s: dict[str, float] = {}
@@ -59,6 +60,7 @@ class Peers:
         self._session = session
         self._counts = counts
         self._clock = clock
+        self._on_state = on_state
         self._limited = logs.Limited(logger, clock)
         self._listed_s: dict[str, float] = {}
         self._looks: set[asyncio.Task[None]] = set()
@@ -194,3 +196,4 @@ class Peers:
         finally:
             peer.is_being_asked = False
         peer.seen(state, state.load, asked_s, self._clock())
+        self._on_state(peer.name, state)

@@ -115,6 +115,7 @@ async def running(
             to_peers,
             counts.routes,
             clock,
+            on_state=keys.heard,
         )
         routes = router.Router(
             chosen.routing_strategy,

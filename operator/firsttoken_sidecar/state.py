@@ -66,6 +66,7 @@ class Reporter:
             demand_tokens_total=ledger.demand.tokens_total,
             zone=self._zone(),
             auth_error=self._auth.error if self._auth is not None else "",
+            key_uses=self._auth.uses() if self._auth is not None else {},
             load=self._load(),
             flags=self._follower.report(),
             ttft=ledger.window(now),

@@ -23,7 +23,7 @@ ENTRIES: dict[str, Object] = {
     "phone": {"tenant": "mobile"},
     "tablet": {"tenant": "mobile"},
     "report": {"tenant": "office", "maxClass": "batch"},
-    "slow": {"requestsPerMinute": 2},
+    "slow": {"requestsPerMinute": 2, "tokensPerMinute": 100_000},
     "going": {},
 }
 CLASSES: list[Object] = [
@@ -35,6 +35,8 @@ PROMPT = "The secret ingredient of the e2e soup is marjoram. "
 UNKNOWN = "e2e-nobody-" + "0" * 24
 KUBELET_S = 150
 """A mounted Secret is refreshed at the kubelet's next look at the pod, and its cache may be a minute old."""
+IDLE_LOOK_S = 6
+"""Replicas look at each other every 4 s at least."""
 TARGET = clients.Target(NAME, f"http://127.0.0.1:{NODE_PORT}/v1", KEYS["phone"])
 
 
@@ -161,14 +163,17 @@ def test_a_key_is_no_more_urgent_than_it_may_be(sandbox: Kubectl, gateway: Objec
     assert _total(sandbox, metrics.SIDECAR_ARRIVALS, "class", "batch") == before + 1
 
 
-def test_a_key_has_a_limit_at_each_replica(sandbox: Kubectl, gateway: Object) -> None:
-    base_url = _base_urls(sandbox)[0]
+def test_a_key_has_one_limit_at_both_replicas(sandbox: Kubectl, gateway: Object) -> None:
+    first, second = _base_urls(sandbox)
+    time.sleep(IDLE_LOOK_S)  # so that both have seen each other
     for _ in range(2):
-        _ask(KEYS["slow"], base_url=base_url)
-    with pytest.raises(openai.RateLimitError) as refused:
-        _ask(KEYS["slow"], base_url=base_url)
-    assert refused.value.code == "rate_limit_exceeded"
-    assert 1 <= int(refused.value.response.headers["Retry-After"]) <= 30
+        _ask(KEYS["slow"], base_url=first)
+    time.sleep(IDLE_LOOK_S)
+    for base_url in (first, second):
+        with pytest.raises(openai.RateLimitError) as refused:
+            _ask(KEYS["slow"], base_url=base_url)
+        assert refused.value.code == "rate_limit_exceeded"
+        assert 1 <= int(refused.value.response.headers["Retry-After"]) <= 60
 
 
 def test_a_revoked_key_ends_without_a_restart(sandbox: Kubectl, gateway: Object) -> None:

@@ -6,6 +6,7 @@ import pytest
 from multidict import CIMultiDict
 
 from firsttoken_api import errors, names
+from firsttoken_api.state import KeyUse, SidecarState
 from firsttoken_sidecar import auth, keys, metrics
 from sidecar import fakes
 
@@ -177,6 +178,22 @@ def test_limits_are_counted_and_forgotten_with_the_key(
     secret.write_keys(entry("a", SECRET, requestsPerMinute=1))
     asked.reload()
     asked.take(identify(asked, SECRET), 10)
+
+
+def test_a_limit_is_shared_with_peers_through_what_they_report(secret: fakes.Mounts) -> None:
+    secret.write_keys(entry("a", SECRET, requestsPerMinute=2, tokensPerMinute=100) + entry("b", OTHER))
+    here, there = following(secret), following(secret)
+    assert there.uses() == {}
+    here.heard("peer", SidecarState(key_uses=there.uses()))
+    for asked in (here, there):
+        asked.take(identify(asked, SECRET), 10)
+        asked.take(identify(asked, OTHER), 10)
+    assert there.uses() == {"a": KeyUse(requests_total=1, tokens_total=10)}
+    said = SidecarState(key_uses=there.uses()).model_dump_json()
+    here.heard("peer", SidecarState.model_validate_json(said))
+    with pytest.raises(errors.RateLimitedError, match="2 requests"):
+        here.take(identify(here, SECRET), 10)
+    auth.Auth(None, lambda: 0.0, metrics.Counts()).heard("peer", SidecarState(key_uses=there.uses()))
 
 
 async def test_the_file_is_followed(secret: fakes.Mounts, monkeypatch: pytest.MonkeyPatch) -> None:
