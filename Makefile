@@ -10,7 +10,7 @@ BASE ?=
 TORCH_INDEX_URL ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down status images test unit lint e2e lock clean-cache
+.PHONY: help setup up down status images test unit lint e2e soak lock clean-cache
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ lint: ## style, format, types, import rules
 
 e2e: ## scenarios on the cluster only: [AREA=flags] [KEEP=1 leaves it up, so that the next run starts at once]
 	@$(LOCAL) local e2e
+
+soak: ## a sidecar under 1,200 connections for 10 minutes, some of them hostile: [MINUTES=10]
+	@$(LOCAL) local soak
 
 lock: ## resolve requirements/*.lock anew; delete a lock before to get newer versions
 	@$(LOCAL) local lock

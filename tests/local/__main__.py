@@ -65,6 +65,11 @@ def e2e(where: paths.Paths, report: steps.Report, processes: steps.Processes) ->
     )
 
 
+def soak(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:
+    environment.ensure(where, report, processes)
+    return check.soak(where, os.environ.get("MINUTES", ""))
+
+
 def clean_cache(where: paths.Paths, report: steps.Report, processes: steps.Processes) -> int:
     cache.clean(where, report)
     return 0
@@ -80,6 +85,7 @@ COMMANDS: dict[str, Command] = {
     "unit": check.unit,
     "test": test,
     "e2e": e2e,
+    "soak": soak,
     "clean-cache": clean_cache,
 }
 

@@ -108,6 +108,15 @@ def unit(where: Paths, report: steps.Report, processes: steps.Processes) -> int:
     return status
 
 
+def soak(where: Paths, minutes: str) -> int:
+    """A sidecar under many connections; its own words tell how it went. Raises StepError."""
+    if minutes and not re.fullmatch(r"[0-9]+([.][0-9]+)?", minutes):
+        raise steps.StepError(f"MINUTES={minutes}: a number")
+    command = [str(where.python), "-m", "soak", *([minutes] if minutes else [])]
+    path = str(where.checkout / "tests")
+    return subprocess.run(command, cwd=where.checkout, env={**os.environ, "PYTHONPATH": path}).returncode
+
+
 def on_cluster(
     where: Paths, report: steps.Report, processes: steps.Processes, tests: Sequence[str], with_lint: bool
 ) -> int:
