@@ -67,3 +67,8 @@ def test_traces_begin_where_opentelemetry_has_an_endpoint(name: str) -> None:
     assert settings.read({name: "http://collector:4318"}).is_traced
     assert not settings.read({name: " "}).is_traced
     assert not settings.read({}).is_traced
+
+
+def test_without_a_folder_for_keys_nobody_is_asked_for_one() -> None:
+    assert settings.read({"FIRSTTOKEN_AUTH_FOLDER": " "}).auth_folder is None
+    assert settings.read({"FIRSTTOKEN_AUTH_FOLDER": "/keys"}).auth_folder == Path("/keys")
