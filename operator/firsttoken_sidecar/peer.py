@@ -39,6 +39,10 @@ class Peer:
     _sent: dict[int, tuple[float, int]] = field(default_factory=dict)
     """By request, when it was sent and its tokens: those that the last look does not show, in order."""
 
+    @property
+    def zone(self) -> str:
+        return self.state.zone if self.state is not None else ""
+
     def is_accepting(self, now: float) -> bool:
         """Whether a request may be sent there. What is not known, is not ready or is ending gets nothing."""
         state = self.state

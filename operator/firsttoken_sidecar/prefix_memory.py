@@ -21,6 +21,9 @@ HALF_LIFE_S = 60.0
 """Of the counts behind "how common": the mix of prompts may change, and labels then follow."""
 LEAST_REQUESTS = 20.0
 """Below so many recent requests nothing counts as common: every prefix is all of the traffic at first."""
+FIRST_RECURRING = 0.5
+RECURRING_WEIGHT = 0.05
+"""Of the newest request in the running share of prompts that was known."""
 MOST_REPLICAS = 8
 """Remembered for one key; the longest ago is dropped."""
 
@@ -33,6 +36,9 @@ class Label:
     """Decides the home. None: the prompt is short, or all of it is common."""
     common_pieces: int
     """So many of the first pieces are so common that every replica has them, or soon will."""
+    expected_pieces: int
+    """So many of the first pieces the home may have, by how much of other prompts recurred: what this sidecar
+    sees for the first time, others may have sent there."""
 
 
 class _Record:
@@ -55,43 +61,56 @@ class PrefixMemory:
         self._most_keys = most_keys
         self._records: OrderedDict[bytes, _Record] = OrderedDict()
         self._all = _Record(0.0)
+        self._recurring = FIRST_RECURRING
 
     def __len__(self) -> int:
         return len(self._records)
 
     def arrived(self, keys: Sequence[bytes], now: float) -> None:
-        """A request with these prefix keys came, whichever replica will answer."""
+        """A request with these prefix keys came from a client, whichever replica will answer.
+
+        Not for what peers send on: here that is mostly what has its home here, which is no fair sample.
+        """
         self._all.count(now)
+        known_pieces = 0
         for depth in _kept_depths(len(keys)):
-            record = self._records.get(keys[depth])
-            if record is None:
-                record = self._records[keys[depth]] = _Record(now)
-                if len(self._records) > self._most_keys:
-                    self._records.popitem(last=False)
-            else:
-                self._records.move_to_end(keys[depth])
-            record.count(now)
+            if keys[depth] in self._records:
+                known_pieces = depth + 1
+            self._record(keys[depth], now).count(now)
+        if keys:
+            self._recurring += RECURRING_WEIGHT * (known_pieces / len(keys) - self._recurring)
 
     def sent(self, keys: Sequence[bytes], replica: str, now: float) -> None:
-        """The request was sent to this replica, which has the whole prompt in its cache soon."""
+        """A request was sent to this replica, which has the whole prompt in its cache soon."""
         for depth in _kept_depths(len(keys)):
-            if record := self._records.get(keys[depth]):
-                record.sent_s[replica] = now
-                if len(record.sent_s) > MOST_REPLICAS:
-                    del record.sent_s[min(record.sent_s, key=record.sent_s.__getitem__)]
+            sent_s = self._record(keys[depth], now).sent_s
+            sent_s[replica] = now
+            if len(sent_s) > MOST_REPLICAS:
+                del sent_s[min(sent_s, key=sent_s.__getitem__)]
+
+    def _record(self, key: bytes, now: float) -> _Record:
+        record = self._records.get(key)
+        if record is None:
+            record = self._records[key] = _Record(now)
+            if len(self._records) > self._most_keys:
+                self._records.popitem(last=False)
+        else:
+            self._records.move_to_end(key)
+        return record
 
     def label(self, keys: Sequence[bytes], largest_share: float, now: float) -> Label:
         """The first key that at most this share of all requests has."""
         recent = _faded(self._all.requests, self._all.updated_s, now)
+        expected_pieces = int(self._recurring * len(keys))
         if recent < LEAST_REQUESTS:
-            return Label(keys[0] if keys else None, 0)
+            return Label(keys[0] if keys else None, 0, expected_pieces)
         common_pieces = 0
         for depth in _kept_depths(len(keys)):
             record = self._records.get(keys[depth])
             if record is None or _faded(record.requests, record.updated_s, now) <= largest_share * recent:
-                return Label(keys[depth], common_pieces)
+                return Label(keys[depth], common_pieces, expected_pieces)
             common_pieces = depth + 1
-        return Label(None, common_pieces)
+        return Label(None, common_pieces, expected_pieces)
 
     def cached_pieces(self, keys: Sequence[bytes], now: float) -> dict[str, int]:
         """By replica, how many of the first pieces are taken to be in its cache."""

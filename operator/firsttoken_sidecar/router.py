@@ -4,18 +4,17 @@ The policy is in `routing`, `ring` and `prefix_memory`; this gathers for it what
 as it is, the peers as they were at their last look, with what was sent there since.
 """
 
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from random import Random
 
-from firsttoken_api import ttft_estimate
 from firsttoken_api.hot_settings import HotSettings
 from firsttoken_api.routing import RoutingStrategy
 from firsttoken_api.state import LoadState
 from firsttoken_sidecar import (
     arrivals,
     classes,
+    facing,
     forwarding,
     inspection,
     prefix_memory,
@@ -28,10 +27,6 @@ from firsttoken_sidecar.peers import Peers
 
 OWN = ""
 """The own engine, in a set of names that have failed."""
-NOMINAL_TOKENS_PER_S = 1_000.0
-"""Of a replica whose speed is not known; all of them then compare by what waits."""
-NOMINAL_REQUEST_S = 0.1
-"""Of each request that waits there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +75,7 @@ class Router:
         if self._strategy is RoutingStrategy.NONE or self._peers.is_alone or asked.body is None:
             return self._chosen(Target(None, routing.Reason.OFF))
         if arrival.is_forwarded:
-            self._remember_forwarded(asked)
+            self._memory.sent(asked.prefix_keys, self._peers.own_name, self._clock())
             return self._chosen(Target(None, routing.Reason.FORWARDED))
         self._peers.keep_fresh()
         return self._chosen(self._decide(arrival, failed))
@@ -111,24 +106,24 @@ class Router:
         label = self._memory.label(keys, largest_share, now)
         priority = self._priority(asked)
 
-        replicas = {
-            name: _facing(
-                name,
-                peer.state.zone if peer.state is not None else "",
-                peer.load,
-                priority,
-                asked,
-                max(pieces.get(name, 0), label.common_pieces),
-                peer.unseen_tokens(),
-            )
-            for name, peer in peers.items()
-        }
+        looks = [
+            facing.Look(name, peer.zone, peer.load, peer.unseen_tokens()) for name, peer in peers.items()
+        ]
         if is_own_accepting:
-            own_pieces = max(pieces.get(own_name, 0), label.common_pieces)
-            replicas[own_name] = _facing(
-                own_name, self._zone(), self._own_load(), priority, asked, own_pieces, 0
+            looks.append(facing.Look(own_name, self._zone(), self._own_load()))
+        home = None
+        if label.key is not None and self._strategy is RoutingStrategy.PREFIX_AWARE:
+            home = self._home(label.key, {look.name for look in looks})
+        replicas = {
+            look.name: facing.replica(
+                look,
+                asked,
+                priority,
+                known_pieces=max(pieces.get(look.name, 0), label.common_pieces),
+                expected_pieces=label.expected_pieces if look.name == home else 0,
             )
-        home = self._home(label.key, replicas) if label.key is not None else None
+            for look in looks
+        }
         choice = routing.choose(self._strategy, replicas, own_name, home, self._zone(), self._random)
         self._memory.sent(keys, choice.name, now)
         peer = peers.get(choice.name)
@@ -143,11 +138,6 @@ class Router:
             self._ring = ring.Ring(members)
         return self._ring.home(key, accepting)
 
-    def _remember_forwarded(self, asked: inspection.Inspected) -> None:
-        now = self._clock()
-        self._memory.arrived(asked.prefix_keys, now)
-        self._memory.sent(asked.prefix_keys, self._peers.own_name, now)
-
     def _priority(self, asked: inspection.Inspected) -> int:
         settings = self._settings()
         named = classes.by_name(settings, asked.request_class) if settings is not None else None
@@ -156,39 +146,3 @@ class Router:
     def _chosen(self, target: Target) -> Target:
         self._counts.routed[target.reason] += 1
         return target
-
-
-def _facing(
-    name: str,
-    zone: str,
-    load: LoadState | None,
-    priority: int,
-    asked: inspection.Inspected,
-    pieces: int,
-    unseen_tokens: int,
-) -> routing.Replica:
-    """One replica as it looks to this request."""
-    tokens = asked.estimated_prompt_tokens
-    cached_share = pieces * inspection.PREFIX_PIECE_BYTES / asked.prompt_bytes if asked.prompt_bytes else 0.0
-    hit_tokens = int(tokens * min(cached_share, 1.0))
-    uncached_tokens = max(tokens - hit_tokens, 1)
-    if load is None or (load.step_time is None and load.prefill_tokens_per_s <= 0):
-        waiting = load.waiting if load is not None else 0
-        wait_s = waiting * NOMINAL_REQUEST_S + unseen_tokens / NOMINAL_TOKENS_PER_S
-        return routing.Replica(
-            name, zone, wait_s, wait_s + uncached_tokens / NOMINAL_TOKENS_PER_S, hit_tokens
-        )
-    one_s = ttft_estimate.estimate(load, priority, 1)
-    all_s = ttft_estimate.estimate(load, priority, uncached_tokens)
-    # What was sent there since the look costs as this request's own tokens do.
-    unseen_s = unseen_tokens * (all_s - one_s) / uncached_tokens if uncached_tokens > 1 else 0.0
-    if load.prefill_tokens_per_s > 0:
-        unseen_s = unseen_tokens / load.prefill_tokens_per_s
-    return routing.Replica(
-        name,
-        zone,
-        one_s + unseen_s,
-        all_s + unseen_s,
-        hit_tokens,
-        load.limit_s.get(str(priority), math.inf),
-    )

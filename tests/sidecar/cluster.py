@@ -101,11 +101,19 @@ class Gateway:
         self.memory.arrived(prompt.keys, now)
         cached = self.memory.cached_pieces(prompt.keys, now)
         label = self.memory.label(prompt.keys, routing.LOAD_BOUND / len(accepting), now)
+        home = None
+        if label.key is not None and self.strategy is RoutingStrategy.PREFIX_AWARE:
+            home = self.ring.home(label.key, accepting)
         replicas = {
-            name: self._facing(prompt, name, wait_s, max(cached.get(name, 0), label.common_pieces))
+            name: self._facing(
+                prompt,
+                name,
+                wait_s,
+                max(cached.get(name, 0), label.common_pieces),
+                label.expected_pieces if name == home else 0,
+            )
             for name, wait_s in accepting.items()
         }
-        home = self.ring.home(label.key, replicas) if label.key is not None else None
         choice = routing.choose(self.strategy, replicas, self.name, home, "", self.random)
         self.reasons.append(choice.reason)
         self.memory.sent(prompt.keys, choice.name, now)
@@ -123,9 +131,12 @@ class Gateway:
             look = self.looks[name] = Look(now, engine.free_s)
         return max(0.0, look.free_s - now) + look.sent_s
 
-    def _facing(self, prompt: Prompt, name: str, wait_s: float, pieces: int) -> routing.Replica:
+    def _facing(
+        self, prompt: Prompt, name: str, wait_s: float, pieces: int, expected_pieces: int
+    ) -> routing.Replica:
         hit_tokens = pieces * PIECE_TOKENS
-        compute_s = (prompt.tokens - hit_tokens) / self.engines[name].tokens_per_s
+        uncached_tokens = prompt.tokens - max(pieces, expected_pieces) * PIECE_TOKENS
+        compute_s = uncached_tokens / self.engines[name].tokens_per_s
         return routing.Replica(name, "", wait_s, wait_s + compute_s, hit_tokens)
 
 
@@ -167,6 +178,8 @@ def serve(
         gateway = gateways[turn]
         name = gateway.route(prompt, now)
         engine = engines[name]
+        if name != gateway.name:
+            gateways[list(engines).index(name)].memory.sent(prompt.keys, name, now)
         arrives_s = now + (HOP_S if name != gateway.name else 0.0)
         done_s = engine.accept(prompt, arrives_s) if arrives_s < engine.dies_s else float("inf")
         if done_s <= engine.dies_s:

@@ -53,6 +53,25 @@ def test_what_is_too_common_is_taken_to_be_cached_everywhere() -> None:
     assert memory.label(keys("other"), 0.3, 0.0).common_pieces == 0
 
 
+def test_what_recurs_is_expected_to_have_come_to_others_too() -> None:
+    recurring, unique = prefix_memory.PrefixMemory(), prefix_memory.PrefixMemory()
+    for i in range(100):
+        recurring.arrived(keys(f"system {i % 5}", "more", f"user {i % 5}", f"{i}"), 0.0)
+        unique.arrived(keys(f"alone {i}", f"{i} b", f"{i} c", f"{i} d"), 0.0)
+    new = keys("never seen", "a", "b", "c")
+    assert recurring.label(new, 0.3, 0.0).expected_pieces >= 2
+    assert unique.label(new, 0.3, 0.0).expected_pieces == 0
+
+
+def test_what_peers_send_on_is_known_but_says_nothing_of_how_common_it_is() -> None:
+    memory = prefix_memory.PrefixMemory()
+    for i in range(40):
+        memory.arrived(keys(f"alone {i}"), 0.0)
+        memory.sent(keys("at home here", f"{i}"), "own", 0.0)
+    assert memory.label(keys("at home here", "x"), 0.3, 0.0).key == b"at home here"
+    assert memory.cached_pieces(keys("at home here", "x"), 0.0) == {"own": 1}
+
+
 def test_the_first_requests_are_not_taken_for_common() -> None:
     memory = prefix_memory.PrefixMemory()
     arrive(memory, keys("system", "user"), int(prefix_memory.LEAST_REQUESTS) - 1, 0.0)
