@@ -67,7 +67,7 @@ def gateway(sandbox: Kubectl) -> Iterator[Object]:
             slo={"ttftP95": "10m", "defaultClass": "interactive", "classes": CLASSES},
             routing={"auth": {"secretRef": {"name": SECRET}}},
             scaling={"mode": "Fixed", "replicas": 2},
-            drain={"timeout": "180s", "deregisterDelay": "5s"},
+            drain={"timeout": "180s", "deregisterDelay": "10s"},
             # The node has no room for a third one beside all others.
             rollout={"maxSurge": 0, "maxUnavailable": 1},
         ),
