@@ -34,7 +34,7 @@ def add_to(app: typer.Typer) -> None:
         ] = 5,
         slo_s: Annotated[
             float | None,
-            typer.Option(min=0.001, help="TTFT limit of interactive; 5 times the TTFT of one alone."),
+            typer.Option(min=0.001, help="TTFT limit of interactive; 8 times the TTFT of one alone."),
         ] = None,
         interactive: Annotated[
             float, typer.Option(min=0.0, max=1.0, help="Share of the requests that are interactive.")

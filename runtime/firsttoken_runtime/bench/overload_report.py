@@ -167,14 +167,23 @@ def _phases(done: Measured) -> str:
                 name,
                 f"{done.phases[name].rate_per_s:.2f}",
                 *(str(one.arrivals), str(one.accepted), str(one.refused), str(one.failed)),
-                f"{one.goodput_per_s:.2f}",
+                *(f"{one.goodput_per_s:.2f}", f"{one.good_tokens_per_s:.0f}"),
                 _all(one.refusal_p50_ms, one.refusal_p99_ms),
                 f"{pieces.percent(one.retries_accepted)} of {one.retries}",
                 f"{pieces.percent(one.near_limit_breached)} of {one.near_limit}",
             )
         )
     head = (
-        *("phase", "requests/s", "arrivals", "accepted", "refused", "failed", "goodput/s"),
+        *(
+            "phase",
+            "requests/s",
+            "arrivals",
+            "accepted",
+            "refused",
+            "failed",
+            "goodput/s",
+            "its prompt tokens/s",
+        ),
         *("429 P50 / P99 ms", "accepted at their Retry-After", "near the limit, breached"),
     )
     return "## Phases\n\n" + pieces.table(head, rows)

@@ -200,7 +200,7 @@ class _Run:
         limits = self.limits if is_admitting else overload.Limits(NEVER_S)
         # The order of the classes is the same in all phases; only what is refused differs.
         await self.sidecar.put(
-            beside.settings(self.enabled, limits.interactive_s, limits.classes(), overload.BATCH)
+            beside.settings(self.enabled, limits.interactive_s, limits.classes(), overload.INTERACTIVE)
         )
 
     def _client(self) -> client.Client:

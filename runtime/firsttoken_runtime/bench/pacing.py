@@ -210,7 +210,7 @@ class Scheduler:
             self.running.append(self.waiting.pop(0))
 
     def _look_up(self, one: Simulated) -> None:
-        """When its turn has come: one with the same beginning that was before it has been computed by then."""
+        """When its turn has come: what was before it and begins alike has been computed by then."""
         one.cached_tokens = one.computed_tokens = self.hit_tokens(one.prompt_tokens, one.keys)
         self.cache.query_tokens += one.prompt_tokens
         self.cache.hit_tokens += one.cached_tokens
