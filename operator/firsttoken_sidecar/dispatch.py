@@ -15,7 +15,6 @@ from firsttoken_sidecar import (
     admitter,
     answers,
     arrivals,
-    body_memory,
     classes,
     engines,
     exchange,
@@ -24,7 +23,6 @@ from firsttoken_sidecar import (
     proxy,
     route_counts,
     router,
-    stages,
     upload,
 )
 from firsttoken_sidecar.peer import Peer
@@ -179,42 +177,6 @@ class Dispatch:
         known = classes.by_name(settings, arrival.inspected.request_class) if settings is not None else None
         priority = known.priority if known is not None else 0
         return self._engine.body_for(body, priority, arrival.caller.tenant)
-
-
-class Work:
-    """One request for tokens, until it is sent for good: then its body is given up."""
-
-    def __init__(
-        self, dispatcher: Dispatch, arrival: arrivals.Arrival, request: Request, lease: body_memory.Lease
-    ) -> None:
-        """lease: of the memory of the body."""
-        self._dispatch = dispatcher
-        self._lease = lease
-        self.arrival = arrival
-        self.request = request
-        self.is_shared = False
-        """Others may wait for it too: it does not end with the client that brought it."""
-        self.stamps: stages.Stamps | None = None
-        """What its engine said of it, once it is answered."""
-
-    async def open(self, on_sent: Callable[[], None]) -> exchange.Exchange:
-        """As `Dispatch.open`."""
-        try:
-            return await self._dispatch.open(self.arrival, self.request, on_sent)
-        finally:
-            self.give_up_body()
-
-    def give_up_body(self) -> None:
-        """Nobody will send it again. A second time does nothing."""
-        self.arrival.inspected.body = None
-        self._lease.release()
-
-    @property
-    def used_tokens(self) -> int | None:
-        """None: not known."""
-        if self.stamps is None or self.stamps.completion_tokens is None:
-            return None
-        return self.stamps.prompt_tokens + self.stamps.completion_tokens
 
 
 async def _first(upstream: answers.Upstream) -> None:

@@ -5,43 +5,33 @@
 What does not ask for tokens is identified, and passes to the engine of this pod as it comes.
 """
 
-import logging
 from collections.abc import Callable
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from firsttoken_api import errors, names
-from firsttoken_api.hot_settings import HotSettings
 from firsttoken_sidecar import (
     admitter,
     answers,
     arrivals,
     auth,
-    body_memory,
     computation,
-    dispatch,
     exchange,
     headers,
-    hop,
-    inspection,
     joining,
-    logs,
     proxy,
+    reception,
     relay,
-    router,
     stopwatch,
     timing,
     trace_context,
     upload,
+    work,
 )
-from firsttoken_sidecar.caller import Caller
 from firsttoken_sidecar.class_ledger import OpenRequest
 
 OPEN_PATHS = frozenset({"/health"})
 """Load balancers ask here, and they have no key."""
-
-logger = logging.getLogger(__name__)
 
 IsClosing = Callable[[], bool]
 """Asked when an answer starts: whether the client's connection is to end with it."""
@@ -52,33 +42,24 @@ class Gateway:
 
     def __init__(
         self,
+        receiving: reception.Reception,
         keys: auth.Auth,
-        routes: router.Router,
-        dispatcher: dispatch.Dispatch,
         joiner: joining.Joiner,
         to_engine: proxy.Proxy,
         way_back: relay.Relay,
         ledger: timing.Ledger,
-        settings: Callable[[], HotSettings | None],
         clock: Callable[[], float],
         *,
         max_body_bytes: int,
-        is_traced: bool,
     ) -> None:
-        """is_traced: a trace begins here for requests that belong to none."""
+        self._reception = receiving
         self._auth = keys
-        self._routes = routes
-        self._dispatch = dispatcher
         self._joiner = joiner
         self._to_engine = to_engine
         self._relay = way_back
         self._ledger = ledger
-        self._settings = settings
         self._clock = clock
         self._max_body_bytes = max_body_bytes
-        self._is_traced = is_traced
-        self._memory = body_memory.BodyMemory()
-        self._limited = logs.Limited(logger)
 
     async def pass_on(
         self, request: web.Request, request_id: str, is_closing: IsClosing
@@ -94,7 +75,9 @@ class Gateway:
             if request.method == "POST":
                 # It works the engine too.
                 self._auth.take(who, tokens=0)
-        body = self._body(request)
+        body = upload.Upload(request, self._max_body_bytes)
+        if body.fault is not None:
+            raise body.fault
         passed = headers.of_request(request.headers, request_id)
         upstream = await self._to_engine.send(
             proxy.Outgoing(
@@ -113,33 +96,18 @@ class Gateway:
         self, request: web.Request, request_id: str, arrival_s: float, is_closing: IsClosing
     ) -> web.StreamResponse:
         """The answer to a request for tokens, already sent. Raises as `pass_on`."""
-        age_s = self._believed_age_s(request)
-        who = self._auth.identify(request.headers)
-        body = self._body(request)
-        lease = self._memory.lease()
-        work = None
+        work = await self._reception.receive(request, request_id, arrival_s)
         try:
-            inspected = await self._inspect(request, body, who, lease)
-            arrival = arrivals.Arrival(
-                request_id=request_id,
-                arrival_s=arrival_s - (age_s or 0.0),
-                caller=who,
-                inspected=inspected,
-                client=who.name or request.remote or "",
-                is_forwarded=age_s is not None,
-            )
-            going = dispatch.Request(request.method, request.rel_url, self._passed(request, arrival), body)
-            work = dispatch.Work(self._dispatch, arrival, going, lease)
-            if arrival.is_forwarded:
+            if work.arrival.is_forwarded:
                 # Counted, limited and timed where the client is.
                 return await self._answered(request, work, None, is_closing)
             return await self._accounted(request, work, is_closing)
         finally:
-            if work is None or not work.is_shared:
-                lease.release()
+            if not work.is_shared:
+                work.give_up_body()
 
     async def _accounted(
-        self, request: web.Request, work: dispatch.Work, is_closing: IsClosing
+        self, request: web.Request, work: work.Work, is_closing: IsClosing
     ) -> web.StreamResponse:
         """For a client of this sidecar: held to the limits of its key, and timed."""
         arrival = work.arrival
@@ -168,7 +136,7 @@ class Gateway:
             self._ledger.close(timed, self._clock())
 
     async def _answered(
-        self, request: web.Request, work: dispatch.Work, timed: OpenRequest | None, is_closing: IsClosing
+        self, request: web.Request, work: work.Work, timed: OpenRequest | None, is_closing: IsClosing
     ) -> web.StreamResponse:
         arrival = work.arrival
 
@@ -207,7 +175,7 @@ class Gateway:
     async def _sent(
         self,
         request: web.Request,
-        work: dispatch.Work,
+        work: work.Work,
         answer: exchange.Exchange | computation.Reader,
         watched: stopwatch.Stopwatch,
         is_closing: IsClosing,
@@ -245,52 +213,3 @@ class Gateway:
             on_first=on_first,
             arrival_s=arrival.arrival_s,
         )
-
-    def _believed_age_s(self, request: web.Request) -> float | None:
-        """How long ago a peer got the request; None: it comes from a client, whatever it says."""
-        said = request.headers.get(names.HEADER_HOP)
-        if said is None:
-            return None
-        age_s = hop.age_s(said) if self._routes.is_peer(request.remote) else None
-        if age_s is None:
-            self._limited.warning("hop header of no peer dropped", address=request.remote)
-        return age_s
-
-    def _body(self, request: web.Request) -> upload.Upload:
-        body = upload.Upload(request, self._max_body_bytes)
-        if body.fault is not None:
-            raise body.fault
-        return body
-
-    async def _inspect(
-        self, request: web.Request, body: upload.Upload, who: Caller, lease: body_memory.Lease
-    ) -> inspection.Inspected:
-        whole = await body.read(inspection.INSPECTED_BYTES, lease)
-        settings = self._settings()
-        bytes_per_token = self._ledger.calibration.bytes_per_token()
-        if whole is None:
-            return inspection.unseen(
-                request.headers,
-                request.content_length or body.read_bytes,
-                settings=settings,
-                max_class=who.max_class,
-                bytes_per_token=bytes_per_token,
-            )
-        return inspection.inspect(
-            request.headers,
-            whole,
-            tenant=who.tenant,
-            settings=settings,
-            max_class=who.max_class,
-            bytes_per_token=bytes_per_token,
-        )
-
-    def _passed(self, request: web.Request, arrival: arrivals.Arrival) -> CIMultiDict[str]:
-        """The headers that go on."""
-        passed = headers.of_request(request.headers, arrival.request_id)
-        headers.ask_for_stamps(passed)
-        trace_context.ensure(passed, is_traced=self._is_traced)
-        if arrival.caller.max_class and self._settings() is not None:
-            # Perhaps lower than what was asked for; and what a key may not have the engine does not see.
-            passed[names.HEADER_CLASS] = arrival.inspected.request_class
-        return passed

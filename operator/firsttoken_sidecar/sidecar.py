@@ -27,6 +27,7 @@ from firsttoken_sidecar import (
     ops,
     peers,
     proxy,
+    reception,
     relay,
     router,
     servers,
@@ -139,18 +140,24 @@ async def running(
             lambda: follower.settings,
             hides_keys=keys.is_on,
         )
-        behind = gateway.Gateway(
+        receiving = reception.Reception(
             keys,
             routes,
             dispatcher,
+            ledger,
+            lambda: follower.settings,
+            max_body_bytes=chosen.max_body_bytes,
+            is_traced=chosen.is_traced,
+        )
+        behind = gateway.Gateway(
+            receiving,
+            keys,
             joiner,
             forward,
             relay.Relay(counts),
             ledger,
-            lambda: follower.settings,
             clock,
             max_body_bytes=chosen.max_body_bytes,
-            is_traced=chosen.is_traced,
         )
         door = traffic.Traffic(behind, draining, open_requests, counts, clock)
 

@@ -57,11 +57,14 @@ class Upload:
             yield chunk
 
     async def _next(self) -> bytes:
+        content = self._request.content
         clock = asyncio.get_running_loop().time
         since_s = clock()
         try:
-            async with asyncio.timeout(SILENCE_S):
-                chunk = await self._request.content.readany()
+            # Most bodies are there with their head.
+            if not (chunk := content.read_nowait()) and not content.at_eof():
+                async with asyncio.timeout(SILENCE_S):
+                    chunk = await content.readany()
         except TimeoutError as error:
             self.fault = errors.RequestTimeoutError(f"No more of the body came for {SILENCE_S:g} s.")
             raise self.fault from error
