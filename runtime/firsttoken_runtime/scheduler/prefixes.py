@@ -117,14 +117,6 @@ class Prefixes:
         tokens = sequence.token_ids[index * size : (index + 1) * size]
         return self.pool.find(sequence.key(index), tokens) is not None
 
-    def expected_tokens(self, sequence: Sequence) -> int:
-        """What would be found now."""
-        if not self.is_caching or not sequence.reads_cache:
-            return 0
-        found = sum(1 for _ in self._on_device(sequence))
-        found += sum(1 for _ in self._on_host(sequence, found))
-        return found * self.pool.block_size_tokens
-
     def publish(self, sequence: Sequence) -> range:
         """Make its newly filled blocks findable. -> their indexes."""
         size, chain = self.pool.block_size_tokens, sequence.chain

@@ -68,7 +68,8 @@ class Roster:
     def enqueue(self, sequence: Sequence) -> None:
         """It waits from now on; it is nowhere else."""
         self.reuse.prefixes.lay_out(sequence)
-        sequence.expected_cached_tokens = self.reuse.prefixes.expected_tokens(sequence)
+        found = self.reuse.find(sequence)
+        sequence.expected_cached_tokens = found.num_blocks * self.memory.pool.block_size_tokens
         self._push(sequence)
 
     def rank(self, sequence: Sequence) -> None:
