@@ -1,11 +1,13 @@
 """Builders for tests of the cache in the whole engine: flag sets, and what one request was answered."""
 
-import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from firsttoken_runtime import core
+from firsttoken_runtime.cache import blocks, formats
 from firsttoken_runtime.engine import flags
 from firsttoken_runtime.engine.local import LocalEngine
 from runtime import tiny_model
@@ -79,8 +81,32 @@ def largest_hit(length: int) -> int:
     return (length - 1) // BLOCK * BLOCK
 
 
-def crowd_out(local: LocalEngine, draw: random.Random) -> None:
-    """Ask so much else, declared and not, that what was cached has made way."""
-    for index in range(local.loop.scheduler.pool.num_blocks // (MAX_MODEL_LEN // BLOCK)):
-        prompt = draw.choices(range(3, VOCABULARY), k=MAX_MODEL_LEN - 4)
-        ask(local, prompt, sampling(1), shared_prefix_tokens=MAX_MODEL_LEN // 2 * (index % 2))
+def crowd_out(local: LocalEngine) -> None:
+    """What was cached makes way, but for pins: others take every block there is, and leave NaN behind."""
+    pool = local.loop.scheduler.pool
+    for taken in take_all(pool):
+        pool.release(taken)
+    ask(local, [3], sampling(1))  # a step, in which the host tier saves what has made way
+    full, quantized = take_all(pool)
+    for layer in local.engine.runner.layers:
+        poison(layer.full, full)
+        if layer.compact is not None:
+            behind = [block_id - pool.totals.full for block_id in quantized]
+            scales = layer.compact.scales
+            poison(layer.compact.stored if scales is None else scales, behind)
+    for taken in (full, quantized):
+        pool.release(taken)
+    pool.check_integrity()
+
+
+def take_all(pool: blocks.Pool) -> list[list[int]]:
+    """All that can be had of each format."""
+    return [pool.allocate(pool.num_available(fmt), fmt) for fmt in formats.FORMATS]
+
+
+def poison(stored: torch.Tensor, block_ids: list[int]) -> None:
+    """stored: [2, slots, ...]."""
+    if block_ids:
+        with torch.inference_mode():
+            whole = stored[:, : stored.shape[1] // BLOCK * BLOCK].view(2, -1, BLOCK, *stored.shape[2:])
+            whole.index_fill_(1, torch.tensor(block_ids), torch.nan)

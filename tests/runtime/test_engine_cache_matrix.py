@@ -108,7 +108,7 @@ def test_evicted_blocks_are_computed_again(
     expected = pair.expected(prompt, length // 2)
     pair.check(prompt, length // 2, expected, 0)
     before = pair.cached.loop.stats().evictions_total
-    cached_engine.crowd_out(pair.cached, draw)
+    cached_engine.crowd_out(pair.cached)
     assert pair.cached.loop.stats().evictions_total > before
     pair.check(prompt, length // 2, expected, 0)
 
@@ -120,7 +120,7 @@ def test_blocks_come_back_from_the_host(pair: Pair, draw: random.Random, length:
     whole = cached_engine.largest_hit(length)
     pair.check(prompt, length // 2, expected, 0)
     pair.check(prompt, length // 2, expected, whole)  # hit once: worth a copy
-    cached_engine.crowd_out(pair.cached, draw)
+    cached_engine.crowd_out(pair.cached)
     before = cached_engine.hits(pair.cached, "host")
     pair.check(prompt, length // 2, expected, whole)
     assert cached_engine.hits(pair.cached, "host") > before

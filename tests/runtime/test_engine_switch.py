@@ -13,12 +13,19 @@ from firsttoken_runtime.engine.local import LocalEngine
 from runtime import cached_engine, tiny_model
 from runtime.cached_engine import BLOCK, KV_TYPES, VOCABULARY, in_force
 
+Colds = dict[flags.KvType, LocalEngine]
 OTHERS = [(before, after) for before in KV_TYPES for after in KV_TYPES if before != after]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model.write(tmp_path_factory.mktemp("model"), num_hidden_layers=cached_engine.NUM_LAYERS)
+
+
+@pytest.fixture(scope="module")
+def cold_by_type(folder: Path) -> Colds:
+    """Engines without a cache."""
+    return {kv_type: cached_engine.engine(folder, in_force(kv_type, cached=False)) for kv_type in KV_TYPES}
 
 
 @pytest.fixture
@@ -43,9 +50,9 @@ def put(local: LocalEngine, flag_set: flags.InForce) -> None:
 
 @pytest.mark.parametrize(("before", "after"), OTHERS)
 def test_a_request_after_a_switch_is_answered_as_by_an_engine_started_so(
-    folder: Path, draw: random.Random, before: flags.KvType, after: flags.KvType
+    folder: Path, cold_by_type: Colds, draw: random.Random, before: flags.KvType, after: flags.KvType
 ) -> None:
-    cold = cached_engine.engine(folder, in_force(after, cached=False))
+    cold = cold_by_type[after]
     local = cached_engine.engine(folder, in_force(before))
     prompts = [drawn(draw, length) for length in (1, BLOCK, 65, 150)]
     for prompt in prompts:
@@ -60,12 +67,12 @@ def test_a_request_after_a_switch_is_answered_as_by_an_engine_started_so(
 
 @pytest.mark.parametrize(("before", "after"), OTHERS)
 def test_running_sequences_keep_their_tokens_and_go_on_under_the_new_set(
-    folder: Path, draw: random.Random, before: flags.KvType, after: flags.KvType
+    folder: Path, cold_by_type: Colds, draw: random.Random, before: flags.KvType, after: flags.KvType
 ) -> None:
     local = cached_engine.engine(folder, in_force(before), max_num_seqs=8)
-    cold = cached_engine.engine(folder, in_force(after, cached=False))
+    cold = cold_by_type[after]
     prompts = [drawn(draw, length) for length in (1, 15, 16, 40, 65, 90)]
-    ids = [local.submit(prompt, greedy(40), shared_prefix_tokens=32) for prompt in prompts]
+    ids = [local.submit(prompt, greedy(24), shared_prefix_tokens=32) for prompt in prompts]
     for _ in range(draw.randint(6, 20)):
         local.step()
     kept = {one: list(local.tokens[one]) for one in ids}
@@ -74,9 +81,9 @@ def test_running_sequences_keep_their_tokens_and_go_on_under_the_new_set(
     local.run()
     for one, prompt in zip(ids, prompts, strict=True):
         assert local.tokens[one][: len(kept[one])] == kept[one]
-        assert len(local.tokens[one]) == 40, "no stream ends early"
+        assert len(local.tokens[one]) == 24, "no stream ends early"
         # What a cold engine says after the same text.
-        left = 40 - len(kept[one])
+        left = 24 - len(kept[one])
         expected = cached_engine.ask(cold, prompt + kept[one], greedy(left), shared_prefix_tokens=32)
         assert local.tokens[one][len(kept[one]) :] == cold.tokens[expected]
         assert local.logprobs[one][len(kept[one]) :] == cold.logprobs[expected]
@@ -195,10 +202,10 @@ def test_more_fits_when_it_is_smaller(folder: Path) -> None:
     assert local.loop.scheduler.pool.num_blocks == before
 
 
-def test_slabs_with_quantized_kv(folder: Path, draw: random.Random) -> None:
+def test_slabs_with_quantized_kv(folder: Path, cold_by_type: Colds, draw: random.Random) -> None:
     """paged-kv off and kv-int8: one block holds the longest sequence, in one format."""
     local = cached_engine.engine(folder, in_force("int8", cached=False, paged_kv=False))
-    cold = cached_engine.engine(folder, in_force("int8", cached=False))
+    cold = cold_by_type["int8"]
     prompt = drawn(draw, 70)
     actual, expected = cached_engine.ask(local, prompt), cached_engine.ask(cold, prompt)
     assert cached_engine.answer(local, actual) == cached_engine.answer(cold, expected)
@@ -249,7 +256,9 @@ def test_full_precision_layers_are_part_of_the_lineage(folder: Path) -> None:
     assert len(seen) == 3
 
 
-def test_pins_outlive_what_crowds_the_cache_and_a_switch(folder: Path, draw: random.Random) -> None:
+def test_pins_outlive_what_crowds_the_cache_and_a_switch(
+    folder: Path, cold_by_type: Colds, draw: random.Random
+) -> None:
     local = cached_engine.engine(folder, in_force("int8"))
     prompts = [drawn(draw, 5 * BLOCK) for _ in range(4)]
     local.pin(prompts)
@@ -258,14 +267,14 @@ def test_pins_outlive_what_crowds_the_cache_and_a_switch(folder: Path, draw: ran
         put(local, flag_set)
         for prompt in prompts:
             cached_engine.ask(local, prompt, cached_engine.sampling(1), shared_prefix_tokens=5 * BLOCK)
-        cached_engine.crowd_out(local, draw)
+        cached_engine.crowd_out(local)
         for prompt in prompts:
             asked = cached_engine.ask(
                 local, [*prompt, 5], cached_engine.sampling(1), shared_prefix_tokens=5 * BLOCK
             )
             assert local.cached_tokens[asked] == 5 * BLOCK
     params = cached_engine.sampling()
-    cold = cached_engine.engine(folder, in_force("fp8", cached=False))
+    cold = cold_by_type["fp8"]
     prompt = [*prompts[0], *drawn(draw, 2 * BLOCK)]
     expected = cached_engine.ask(cold, prompt, params, shared_prefix_tokens=5 * BLOCK)
     for salt, found in (("one", 5), ("other", 5), ("one", 6)):

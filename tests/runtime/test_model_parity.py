@@ -81,12 +81,12 @@ def ours(packaged_model: Path) -> LocalEngine:
     return LocalEngine.load(settings)
 
 
-@pytest.mark.parametrize("length", [1, 17, 511, 512])
+@pytest.mark.parametrize("length", [1, 17, 512])
 def test_logits_differ_by_at_most_2e_5_of_the_largest(ours: LocalEngine, theirs: Any, length: int) -> None:
     ids = random.Random(length).choices(range(17, 49152), k=length)
     with torch.inference_mode():
         expected = theirs(torch.tensor([ids])).logits[0]
-    actual = families.logits(ours.engine.runner.model, ids, sorted({min(length, 300), length}))
+    actual = families.logits(ours.engine.runner.model, ids, sorted({min(length, 299), length}))
     largest = expected.abs().max()
     difference = (actual - expected).abs().max()
     print(f"{length} tokens: largest logit {largest:.2f}, largest difference {difference:.2e}")
