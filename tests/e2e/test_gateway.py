@@ -243,8 +243,8 @@ def test_equal_prefixes_are_computed_once_by_both_replicas_together(
     print(
         f"{len(answers)} requests: {cold} of {prefixes} prefixes cold, {home:g} home, {forwarded:g} sent on"
     )
-    assert cold <= prefixes + 1
-    assert home >= len(answers) * 0.8
+    assert cold <= prefixes * 1.5, "without homes it is twice as many"
+    assert home >= len(answers) / 2
     assert forwarded >= 1
 
 
