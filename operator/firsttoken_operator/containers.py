@@ -223,6 +223,7 @@ def _container(
             {"name": RUN_VOLUME, "mountPath": names.RUN_FOLDER},
             {"name": TMP_VOLUME, "mountPath": "/tmp"},
             *kv_cache.mounts(service),
+            *vllm.mounts(service),
             *(objects.wire(mount) for mount in spec.pod_template.volume_mounts),
         ],
     }

@@ -7,7 +7,7 @@ import math
 
 from firsttoken_api import duration, inference_service, names, resolved
 from firsttoken_api.base import SpecModel
-from firsttoken_operator import containers, kv_cache, objects, routing, settings
+from firsttoken_operator import containers, kv_cache, objects, routing, settings, vllm
 
 USER_ID = 10_001
 GRACE_MARGIN_S = 15
@@ -59,6 +59,7 @@ def template(
             {"name": containers.SIDECAR_TMP_VOLUME, "emptyDir": {}},
             models_volume(service),
             *kv_cache.volumes(service),
+            *vllm.volumes(service),
             *routing.volumes(service),
             *(objects.wire(volume) | _empty_kinds(volume) for volume in extra.volumes),
         ],

@@ -13,6 +13,10 @@ CHUNK_TOKENS = 2048
 """Tokens of a step where the spec says `auto`. vLLM's own default differs from device to device; admission
 has to know it."""
 LEAST_KV_BYTES = 64 * 2**20
+SHARED_MEMORY_SIZE = "1Gi"
+"""Its processes talk through shared memory, of which a container has 64 MiB by default. What they use of it
+counts as memory of the container."""
+SHARED_MEMORY_VOLUME = f"{names.RESERVED_VOLUME_PREFIX}shared-memory"
 _DRAIN = (
     "import socket\n"
     "s = socket.socket(socket.AF_UNIX)\n"
@@ -102,6 +106,17 @@ def environment(service: inference_service.InferenceService, threads: int) -> di
         # As many threads as the pod asks CPUs for, on whichever cores it gets.
         found |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(threads)}
     return found
+
+
+def mounts(service: inference_service.InferenceService) -> list[objects.Object]:
+    """Of the engine's container; none where the engine is another."""
+    return [{"name": SHARED_MEMORY_VOLUME, "mountPath": "/dev/shm"}] if is_engine(service) else []
+
+
+def volumes(service: inference_service.InferenceService) -> list[objects.Object]:
+    """What `mounts` mounts."""
+    in_memory = {"medium": "Memory", "sizeLimit": SHARED_MEMORY_SIZE}
+    return [{"name": SHARED_MEMORY_VOLUME, "emptyDir": in_memory}] if is_engine(service) else []
 
 
 def _batched_tokens(service: inference_service.InferenceService, enabled: dict[str, bool]) -> int | None:

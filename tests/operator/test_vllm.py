@@ -100,6 +100,15 @@ def test_kv_gets_what_the_memory_has_left_on_a_cpu() -> None:
     assert (environment["OMP_NUM_THREADS"], environment["VLLM_CPU_OMP_THREADS_BIND"]) == ("2", "nobind")
 
 
+def test_its_processes_have_shared_memory() -> None:
+    pod = model_pod.template(**spec())
+    assert "/dev/shm" in [each["mountPath"] for each in model_pod.engine(pod)["volumeMounts"]]
+    (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == vllm.SHARED_MEMORY_VOLUME]
+    assert volume["emptyDir"]["medium"] == "Memory"
+    ours = model_pod.engine(model_pod.template())["volumeMounts"]
+    assert "/dev/shm" not in [each["mountPath"] for each in ours]
+
+
 def test_a_share_of_the_gpu_on_a_gpu() -> None:
     container = engine(runtime={"device": "cuda", "memoryFraction": "0.8"})
     assert "--gpu-memory-utilization=0.8" in container["args"]

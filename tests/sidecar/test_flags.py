@@ -288,3 +288,20 @@ async def test_a_refusal_leaves_the_pod_in_service(rig: Rig) -> None:
     await rig.tick(after_s=100)
     assert rig.follower.error == "params.chunkTokens: 3"
     assert not rig.follower.why_not_ready()
+
+
+async def test_the_pod_says_so_and_serves_again_once_the_flag_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flags, "RECALL_S", 0.2)
+    async with fakes.engine() as engine, fakes.beside(engine, flags=fakes.document(1)) as beside:
+        engine.fail_flags = 10**6
+        beside.mounts.write_flags(fakes.document(2, enabled=False))
+        beside.mounts.annotate("2.1")
+        await beside.until(lambda state: not state.ready, 10.0)
+        async with beside.client.get(beside.ops("/readyz")) as probe:
+            assert probe.status == 503
+            assert "chunked-prefill is to be off" in await probe.text()
+        async with beside.client.get(beside.ops("/engine/livez")) as probe:
+            assert probe.status == 200, "nothing is restarted for it"
+        engine.fail_flags = 0
+        state = await beside.until(lambda state: state.ready, 20.0)
+        assert state.flags.generation == 2
