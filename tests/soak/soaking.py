@@ -14,7 +14,10 @@ from yarl import URL
 from firsttoken_runtime.bench import beside, child
 from soak import clients, hostile, memory
 
-ENGINE = ("--max-num-seqs", "1000", "--fixed-ms", "250", "--decode-ms", "0", "--prefill-tokens-per-s", "1e6")
+ENGINE = (
+    *("--max-num-seqs", "1000", "--chunk-tokens", "1000000", "--prefill-tokens-per-s", "1e6"),
+    *("--fixed-ms", "250", "--decode-ms", "0"),
+)
 """Each stream gets four tokens a second, however many there are."""
 LOOK_S = 2.0
 NEVER_S = 3600.0

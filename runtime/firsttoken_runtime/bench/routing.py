@@ -97,7 +97,7 @@ def text(generator: random.Random, tokens: int) -> str:
     size = tokens * workload.TEXT_BYTES
     words: list[str] = []
     length = 0
-    while length < size:
+    while length <= size:
         words.append(generator.choice(WORDS) + str(generator.randint(0, 999)))
         length += len(words[-1]) + 1
     return " ".join(words)[:size]
