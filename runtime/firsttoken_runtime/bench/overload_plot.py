@@ -28,10 +28,10 @@ def draw(done: overload_report.Measured, path: Path) -> None:
 def _panel(axes: Axes, done: overload_report.Measured, name: str, phase: overload.Phase) -> None:
     for request_class, color in COLORS.items():
         own = [one for one in phase.attempts if one.request_class == request_class and not one.is_refused]
-        seen = [one for one in own if one.record.ttft_s is not None]
+        seen = [(one.due_s, one.record.ttft_s) for one in own if one.record.ttft_s is not None]
         axes.plot(
-            [one.due_s for one in seen],
-            [one.record.ttft_s for one in seen],
+            [due_s for due_s, _ in seen],
+            [ttft_s for _, ttft_s in seen],
             ".",
             color=color,
             markersize=3,

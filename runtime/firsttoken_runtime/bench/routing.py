@@ -174,7 +174,7 @@ def judge(samples: Sequence[Sample]) -> list[bars.Verdict]:
         verdicts.append(
             bars.of_values(
                 experiment.Limit(f"{SKEWED}, {NAMES[variant]} : in turn, TTFT P95", at_most=0.6),
-                _ratio(own and own.ttft_p95_s, turns and turns.ttft_p95_s),
+                _ratio(own, turns, "ttft_p95_s"),
             )
         )
     single, homes = find(samples, SHARED, SINGLE), find(samples, SHARED, PREFIX)
@@ -183,7 +183,7 @@ def judge(samples: Sequence[Sample]) -> list[bars.Verdict]:
         *verdicts,
         bars.of_values(
             experiment.Limit(f"{SHARED}, hit rate: {NAMES[PREFIX]} : one engine", at_least=0.9),
-            _ratio(homes and homes.hit_rate, single and single.hit_rate),
+            _ratio(homes, single, "hit_rate"),
         ),
         bars.of_values(
             experiment.Limit(f"{KILL}: requests lost before their first byte", at_most=0.0),
@@ -192,5 +192,8 @@ def judge(samples: Sequence[Sample]) -> list[bars.Verdict]:
     ]
 
 
-def _ratio(value: float | None, base: float | None) -> float | None:
-    return value / base if value is not None and base else None
+def _ratio(own: Figures | None, base: Figures | None, figure: str) -> float | None:
+    if own is None or base is None:
+        return None
+    value, of = getattr(own, figure), getattr(base, figure)
+    return value / of if value is not None and of else None
