@@ -1,5 +1,8 @@
 """What vLLM has of our flags, as its start arguments."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from api import manifests
@@ -60,3 +63,19 @@ def test_our_own_engine_is_not_asked_any_of_it() -> None:
         }
     )
     assert inference_service.parse(spec).spec.runtime.image == ""
+
+
+def test_the_document_names_every_flag_argument_and_rule() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+    section = page.partition("\n## vLLM\n")[2].partition("\n## ")[0]
+    rows = {row.split("|")[1]: row for row in section.splitlines() if row.startswith("| `")}
+    named = {flag: row for flags_of, row in rows.items() for flag in re.findall(r"`([a-z0-9-]+)`", flags_of)}
+    assert set(named) == set(vllm.HAS)
+    for flag, switch in vllm.SWITCHES.items():
+        first = switch.on[0].partition("=")[0]
+        assert first in named[flag]
+        assert switch.on[0].partition("=")[2] in named[flag]
+    for (flag, parameter), form in vllm.PARAMETERS.items():
+        assert f"`{parameter}` → `{form.removesuffix('={}')}`" in named[flag]
+    for field in ("prefillPriority", "maxPrefillBatch", "cachePins", "runtime.image", "model.source"):
+        assert field in section
