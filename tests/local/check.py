@@ -34,14 +34,19 @@ def lint(where: Paths, report: steps.Report, processes: steps.Processes) -> None
 
 
 def pytest(where: Paths, arguments: Sequence[str], timeout_s: float) -> tuple[int, str]:
-    """Runs pytest, showing its output as it comes but for its closing line; (status, closing line)."""
+    """Runs pytest, showing its output as it comes but for its closing line; (status, closing line).
+
+    Bytecode is kept (git and images leave it out): else each worker, and each server that a test starts,
+    compiles everything anew.
+    """
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     child = subprocess.Popen(
         [str(where.python), "-m", "pytest", *arguments],
         cwd=where.checkout,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**environ, "PYTHONUNBUFFERED": "1"},
     )
     assert child.stdout is not None
     alarm = threading.Timer(timeout_s, child.kill)
