@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from firsttoken_sidecar import stages
+from firsttoken_sidecar import correction, stages
 
 QUEUE_PART = 0.25
 """Of the limit, that a request may wait which would break it by its own work alone: it can never be served in
@@ -62,8 +62,8 @@ class Facts:
     """The same if nobody were ahead of it."""
     alone_s: float
     """The same on an engine that does nothing else."""
-    factor: float
-    """What estimates near the limit are to be multiplied by."""
+    spread: float
+    """What estimates err by; see `correction`."""
     part: float = 1.0
     """Of the room between `base_s` and the limit, what its tenant may use now, 0..1."""
     headroom_s: float = 0.0
@@ -92,10 +92,10 @@ class Refused:
 
 def decide(facts: Facts, limit_s: float) -> Admitted | Refused:
     """limit_s: of its class."""
-    likely_s = facts.age_s + facts.expected_s * facts.factor
-    base_s = facts.age_s + facts.base_s * facts.factor
+    likely_s = facts.age_s + correction.likely_s(facts.expected_s, facts.spread, limit_s)
+    base_s = facts.age_s + correction.likely_s(facts.base_s, facts.spread, limit_s)
+    alone_s = facts.age_s + correction.likely_s(facts.alone_s, facts.spread, limit_s)
     estimate = Estimate(facts.age_s + facts.expected_s, likely_s, limit_s)
-    alone_s = facts.age_s + facts.alone_s * facts.factor
     reachable_s = max(limit_s, alone_s + QUEUE_PART * limit_s)
     if likely_s > reachable_s:
         return Refused(estimate, Reason.OBJECTIVE, likely_s - reachable_s)

@@ -1,13 +1,16 @@
 """By how much first tokens come later than expected, learned from those that came. Pure.
 
-Each first token gives one error: the time it took over the time that was expected. What is asked for is not
-the mean but a high quantile, and only of estimates like those that decide: far below the limit an error of
-half a step changes nothing. So an error counts by how near its estimate was to the limit, and less as it
-ages. A request that still waits past its corrected estimate is an error already, not only when it ends.
+What is asked for is not the mean error but a high quantile, and only of estimates like those that decide:
+far below the limit an error of half a step changes nothing. So an error counts by how near its estimate was
+to the limit, and less as it ages. A request that still waits past its likely time is an error already, not
+only when it ends.
+
+Errors grow with what is estimated, but slower: a wait is the sum of steps, and each step errs by itself. So
+an error is taken relative to the root of the estimate, in a unit that is a part of the limit at the limit.
 
 **Why not the 90th percentile.** Under load nearly all that is let in is let in close to its limit. If each of
 those had a chance of one in ten to be late, one in ten would be, and the objective is a 95th percentile. So
-the quantile is such that of requests right at their limit about one in thirty is late.
+the quantile is such that of requests right at their limit about one in twenty-five is late.
 """
 
 import math
@@ -15,80 +18,89 @@ from collections import deque
 from collections.abc import Iterable
 from statistics import NormalDist
 
-QUANTILE = 0.967
+QUANTILE = 0.94
 MOST_ERRORS = 400
 MEMORY_S = 90.0
 """An error counts half after about a minute."""
-PRIOR_RATIO = 1.25
-"""Assumed quantile while nothing was seen."""
+PRIOR_SPREAD = 0.2
+"""Assumed quantile while nothing was seen: an estimate at the limit is late by a fifth."""
 PRIOR_WEIGHT = 12.0
 """In errors right at the limit."""
 NEARNESS = 0.5
-"""An error counts 1/e when its corrected estimate is this far from the limit, in logarithms."""
+"""An error counts 1/e when its estimate is this far from the limit, in logarithms."""
 LEAST_WEIGHT = 0.02
-LARGEST_RATIO = 20.0
-SMALLEST_FACTOR = 1.0
-"""A machine can stand still for a moment at any time: an estimate is never taken for too high."""
+"""Of estimates far below the limit, so that something is known before it is reached. One far above it is from
+a time with another limit and says nothing."""
+LARGEST_SPREAD = 10.0
+LEAST_PART = 0.4
+"""An estimate is taken to be too high by so much at most."""
 REFRESH_S = 0.1
 _PRIOR_POINTS = 32
+
+
+def likely_s(expected_s: float, spread: float, limit_s: float) -> float:
+    """When a first token that is expected then has come, but for one in twenty-five."""
+    if math.isinf(limit_s):
+        return expected_s
+    return max(expected_s + spread * math.sqrt(expected_s * limit_s), LEAST_PART * expected_s)
 
 
 class Correction:
     """The errors of one class's estimates."""
 
     def __init__(self) -> None:
-        self._errors: deque[tuple[float, float, float]] = deque(maxlen=MOST_ERRORS)  # (when, expected, ratio)
-        self._factor = PRIOR_RATIO
+        self._errors: deque[tuple[float, float, float]] = deque(maxlen=MOST_ERRORS)  # when, expected, actual
+        self._spread = PRIOR_SPREAD
         self._solved_at_s = -math.inf
         self._limit_s = 0.0
 
     def note(self, expected_s: float, actual_s: float, now: float) -> None:
         """A first token came."""
         if expected_s > 0:
-            self._errors.append((now, expected_s, min(actual_s / expected_s, LARGEST_RATIO)))
+            self._errors.append((now, expected_s, actual_s))
 
-    def factor(self, limit_s: float, now: float, late: Iterable[tuple[float, float]] = ()) -> float:
-        """What an estimate near the limit is to be multiplied by. late: (expected, waited so far) of requests
-        that wait longer than was thought likely."""
+    def spread(self, limit_s: float, now: float, late: Iterable[tuple[float, float]] = ()) -> float:
+        """For `likely_s`. late: (expected, waited so far) of requests that wait longer than was likely."""
+        if math.isinf(limit_s):
+            return 0.0
         if now - self._solved_at_s >= REFRESH_S or limit_s != self._limit_s:
             self._solved_at_s, self._limit_s = now, limit_s
-            self._factor = self._solve(limit_s, now, late)
-        return self._factor
+            self._spread = self._solve(limit_s, now, late)
+        return self._spread
 
     def _solve(self, limit_s: float, now: float, late: Iterable[tuple[float, float]]) -> float:
-        weighted = [
-            (ratio, _weight(expected_s * self._factor, limit_s, now - when))
-            for when, expected_s, ratio in self._errors
-        ]
-        weighted += [
-            (min(waited_s / expected_s, LARGEST_RATIO), _weight(expected_s * self._factor, limit_s, 0.0))
-            for expected_s, waited_s in late
-            if expected_s > 0
-        ]
-        weighted += _PRIOR
+        weighted = list(_PRIOR)
+        for when, expected_s, actual_s in self._errors:
+            weighted.append(self._weighted(expected_s, actual_s, limit_s, now - when))
+        for expected_s, waited_s in late:
+            weighted.append(self._weighted(expected_s, waited_s, limit_s, 0.0))
         weighted.sort()
         wanted = QUANTILE * sum(weight for _, weight in weighted)
         below = 0.0
-        for ratio, weight in weighted:
+        for spread, weight in weighted:
             below += weight
             if below >= wanted:
-                return max(ratio, SMALLEST_FACTOR)
-        return max(weighted[-1][0], SMALLEST_FACTOR)
+                return spread
+        return weighted[-1][0]
 
-
-def _weight(likely_s: float, limit_s: float, age_s: float) -> float:
-    if limit_s <= 0 or likely_s <= 0:
-        return 0.0
-    distance = math.log(likely_s / limit_s) / NEARNESS
-    return max(math.exp(-distance * distance), LEAST_WEIGHT) * math.exp(-max(age_s, 0.0) / MEMORY_S)
+    def _weighted(
+        self, expected_s: float, actual_s: float, limit_s: float, age_s: float
+    ) -> tuple[float, float]:
+        """An error, and what it counts."""
+        spread = min((actual_s - expected_s) / math.sqrt(expected_s * limit_s), LARGEST_SPREAD)
+        distance = math.log(likely_s(expected_s, self._spread, limit_s) / limit_s) / NEARNESS
+        weight = math.exp(-distance * distance)
+        if distance < 0:
+            weight = max(weight, LEAST_WEIGHT)
+        return spread, weight * math.exp(-max(age_s, 0.0) / MEMORY_S)
 
 
 def _prior() -> list[tuple[float, float]]:
-    """Errors that were not seen: log-normal around 1, with their quantile at the assumed one."""
+    """Errors that were not seen: around 0, with their quantile at the assumed one."""
     normal = NormalDist()
-    spread = math.log(PRIOR_RATIO) / normal.inv_cdf(QUANTILE)
+    scale = PRIOR_SPREAD / normal.inv_cdf(QUANTILE)
     places = ((point + 0.5) / _PRIOR_POINTS for point in range(_PRIOR_POINTS))
-    return [(math.exp(spread * normal.inv_cdf(place)), PRIOR_WEIGHT / _PRIOR_POINTS) for place in places]
+    return [(scale * normal.inv_cdf(place), PRIOR_WEIGHT / _PRIOR_POINTS) for place in places]
 
 
 _PRIOR = _prior()

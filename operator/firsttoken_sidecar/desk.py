@@ -30,9 +30,11 @@ BUSY_AFTER_REFUSAL_S = 2.0
 HEADROOM_HORIZON_S = 1.0
 SCARCE_SLOTS = 0.8
 """When so many are taken, who goes first takes the next one that becomes free."""
+PROMISED_MARGIN = 1.0
+"""The part of what an estimate errs by that is kept free for who was let in, when others would go first."""
 LOWEST = -(2**31)
 """Less urgent than any class."""
-MOST_HEADROOM = 0.3
+MOST_HEADROOM = 0.6
 """Of the limit."""
 
 
@@ -212,7 +214,7 @@ class Desk:
             rest_s=rest_s,
             joining_tokens=ahead.behind_tokens + self._tokens.share(0, now) * rest_s,
         )
-        factor = self._correction(request.request_class).factor(
+        spread = self._correction(request.request_class).spread(
             request.limit_s, now, self._late(request, now)
         )
         return admission.Facts(
@@ -220,7 +222,7 @@ class Desk:
             expected_s=expected_s,
             base_s=base_s,
             alone_s=self._alone_s(uncached),
-            factor=factor,
+            spread=spread,
             part=self._part(request, cost_s, now),
             headroom_s=min(
                 self.reservations.expected_s(now, HEADROOM_HORIZON_S) / self._speed,
@@ -266,7 +268,12 @@ class Desk:
     def _makes_late(self, ahead: backlog.Ahead, delay_s: float) -> bool:
         """Whether somebody who was let in before would be late for it."""
         return any(
-            one.admitted_s + one.likely_s + one.pushed_s + delay_s > one.arrival_s + one.limit_s
+            one.admitted_s
+            + one.expected_s
+            + PROMISED_MARGIN * (one.likely_s - one.expected_s)
+            + one.pushed_s
+            + delay_s
+            > one.arrival_s + one.limit_s
             for one in ahead.pushed
         )
 

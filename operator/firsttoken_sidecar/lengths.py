@@ -26,11 +26,15 @@ class AnswerLengths:
     def expected(self, request_class: str, max_tokens: int | None) -> float:
         """Tokens of an answer that is to come."""
         if max_tokens is None:
-            return self.medians.get(request_class, UNKNOWN_OUTPUT_TOKENS)
+            return self._median(request_class)
         return max(max_tokens * self._used.get(request_class, 1.0), 1.0)
 
     def as_scheduled(self, request_class: str, max_tokens: int | None) -> float:
         """What the engine's scheduler expects, which decides the order."""
         if max_tokens is not None:
             return float(max_tokens)
-        return self.medians.get(request_class, UNKNOWN_OUTPUT_TOKENS)
+        return self._median(request_class)
+
+    def _median(self, request_class: str) -> float:
+        """An engine that knows no classes has one median for all."""
+        return self.medians.get(request_class, self.medians.get("", UNKNOWN_OUTPUT_TOKENS))

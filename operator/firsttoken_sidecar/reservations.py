@@ -17,15 +17,18 @@ from dataclasses import dataclass
 Key = tuple[str, bytes]
 """Tenant and the hash of the body."""
 
-DENSITY = 0.85
+DENSITY = 0.7
 """The part of the engine's speed that is promised away; the rest is for those who come for the first time."""
 LATEST_S = 1.5
 """So much after its time a place is kept, and a tenth of what was waited."""
 EARLIEST_S = 0.25
 MOST_PLACES = 8192
 LONGEST_RETRY_AFTER_S = 600
-RETURNED_MEMORY = 0.05
-LEAST_RETURNED = 0.03
+RETURNED_MEMORY = 0.97
+"""Weight of the past after one more place came up."""
+DOUBT = 6.0
+"""So many places of which nobody knows whether they are taken up: for the line they are, for the headroom
+they are not. A time that is too late is kept all the same; room kept for nobody is wasted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,14 +49,16 @@ class Reservations:
         self._by_due: list[Place] = []
         self._next_s: dict[str, float] = {}
         """When the next place of a tenant comes up."""
-        self._returned: dict[str, float] = {}
-        """The share of a tenant's places that are taken up."""
+        self._came_up: dict[str, tuple[float, float]] = {}
+        """By tenant: places that came up lately, and those of them that were taken up."""
 
     def __len__(self) -> int:
         return len(self._by_due)
 
-    def returned_share(self, tenant: str) -> float:
-        return self._returned.get(tenant, 1.0)
+    def returned_share(self, tenant: str, doubtful: float) -> float:
+        """The part of a tenant's places that are taken up, where the doubtful ones count as given."""
+        came_up, taken = self._came_up.get(tenant, (0.0, 0.0))
+        return (taken + doubtful * DOUBT) / (came_up + DOUBT)
 
     def refuse(
         self, key: Key, cost_s: float, *, now: float, wait_s: float, speed: float, share: float
@@ -72,7 +77,7 @@ class Reservations:
         retry_after_s = min(max(1, math.ceil(next_s - now)), LONGEST_RETRY_AFTER_S)
         if retry_after_s < LONGEST_RETRY_AFTER_S:
             pace = max(speed * DENSITY * share, 1e-3)
-            self._next_s[tenant] = next_s + cost_s * self.returned_share(tenant) / pace
+            self._next_s[tenant] = next_s + cost_s * self.returned_share(tenant, 1.0) / pace
         self._keep(key, cost_s, now, retry_after_s)
         return retry_after_s
 
@@ -93,7 +98,7 @@ class Reservations:
         """Seconds of work of those who are expected to come back within so many seconds."""
         self.expire(now)
         until = bisect.bisect_right(self._by_due, now + horizon_s, key=_due_s)
-        return sum(place.cost_s * self.returned_share(place.key[0]) for place in self._by_due[:until])
+        return sum(place.cost_s * self.returned_share(place.key[0], 0.0) for place in self._by_due[:until])
 
     def expire(self, now: float) -> None:
         """Places whose time is over were not taken up."""
@@ -118,10 +123,9 @@ class Reservations:
         if not places:
             del self._by_key[place.key]
 
-    def _note_returned(self, tenant: str, share: float) -> None:
-        before = self.returned_share(tenant)
-        after = before + RETURNED_MEMORY * (share - before)
-        self._returned[tenant] = max(after, LEAST_RETURNED)
+    def _note_returned(self, tenant: str, taken: float) -> None:
+        came_up, before = self._came_up.get(tenant, (0.0, 0.0))
+        self._came_up[tenant] = (came_up * RETURNED_MEMORY + 1.0, before * RETURNED_MEMORY + taken)
 
 
 def _due_s(place: Place) -> float:

@@ -41,6 +41,8 @@ class Call:
     body: bytes = b""
     is_return: bool = False
     estimate: admission.Estimate | None = None
+    reason: str = ""
+    """Why it was refused."""
     ttft_s: float | None = None
     retry_after_s: int | None = None
     computed: int = 0
@@ -170,6 +172,7 @@ class Simulation:
             self._let_in(call)
             return
         call.retry_after_s = self._desk.refuse(request, 0, answer, now)
+        call.reason = answer.reason.value
         self.result.refused.append(call)
         again_s = now + call.retry_after_s + self._random.uniform(0, 0.1)
         if call.retries > 0 and again_s <= until_s:
