@@ -118,9 +118,13 @@ def _checked(
     """Pre-flight: refuse before a pod is made what cannot fit."""
     if service.spec.gpus == 0:
         asked = service.spec.runtime.max_model_len
-        context = min(model.trained_length, LEAST_CONTEXT_TOKENS) if asked == AUTO else int(asked)
-        runtime_bytes = resolved.VLLM_RUNTIME_BYTES if vllm.is_engine(service) else resolved.RUNTIME_BYTES
-        least = model.least_memory_bytes(context, runtime_bytes)
+        if vllm.is_engine(service):
+            # It takes the length it was trained for and does not start where one such sequence has no room.
+            context = model.trained_length if asked == AUTO else int(asked)
+            least = vllm.least_memory_bytes(service, model, context)
+        else:
+            context = min(model.trained_length, LEAST_CONTEXT_TOKENS) if asked == AUTO else int(asked)
+            least = model.least_memory_bytes(context)
         if least > quantity.to_bytes(service.spec.resources.memory):
             message = (
                 f"spec.resources.memory is {service.spec.resources.memory}; the model needs at least "

@@ -4,6 +4,8 @@ vLLM gets everything as start arguments, flags too (`firsttoken_api.vllm` has th
 flag is a new revision. Its image is the user's; what it needs beside ours is a writable home for its caches.
 """
 
+import math
+
 from firsttoken_api import inference_service, names, quantity, resolved, vllm
 from firsttoken_api.auto import AUTO
 from firsttoken_api.runtime_spec import Engine
@@ -127,9 +129,17 @@ def _batched_tokens(service: inference_service.InferenceService, enabled: dict[s
     return CHUNK_TOKENS if enabled.get("chunked-prefill") else None
 
 
+def least_memory_bytes(
+    service: inference_service.InferenceService, model: resolved.ResolvedModel, context_tokens: int
+) -> int:
+    """On a CPU: so much of `resources.memory` that its share holds everything and one longest sequence."""
+    needed = model.least_memory_bytes(context_tokens, resolved.VLLM_RUNTIME_BYTES)
+    return math.ceil(needed / float(service.spec.runtime.memory_fraction))
+
+
 def _kv_bytes(service: inference_service.InferenceService, model: resolved.ResolvedModel) -> int:
     """What the memory has left for KV. By itself vLLM would take a share of the node's, not of the pod's."""
     memory = quantity.to_bytes(service.spec.resources.memory)
     share = float(service.spec.runtime.memory_fraction)
-    left = round(memory * share) - model.weight_bytes_16bit - resolved.VLLM_RUNTIME_BYTES
+    left = math.floor(memory * share) - model.weight_bytes_16bit - resolved.VLLM_RUNTIME_BYTES
     return max(left, LEAST_KV_BYTES)

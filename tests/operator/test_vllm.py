@@ -1,5 +1,6 @@
 """Pods that serve with vLLM: what is rendered, what a change of a flag means, what the resolver is asked."""
 
+import math
 from typing import Any
 
 import pytest
@@ -94,7 +95,9 @@ def test_where_prompts_are_not_split_vllm_chooses_the_size_of_a_step() -> None:
 def test_kv_gets_what_the_memory_has_left_on_a_cpu() -> None:
     model = build.model()
     (argument,) = [each for each in engine()["args"] if each.startswith("--kv-cache-memory-bytes=")]
-    expected = round(0.9 * quantity.to_bytes("6Gi")) - model.weight_bytes_16bit - resolved.VLLM_RUNTIME_BYTES
+    expected = (
+        math.floor(0.9 * quantity.to_bytes("6Gi")) - model.weight_bytes_16bit - resolved.VLLM_RUNTIME_BYTES
+    )
     assert int(argument.partition("=")[2]) == expected
     environment = {each["name"]: each["value"] for each in engine()["env"]}
     assert (environment["OMP_NUM_THREADS"], environment["VLLM_CPU_OMP_THREADS_BIND"]) == ("2", "nobind")
@@ -197,6 +200,23 @@ def test_memory_that_only_our_engine_could_do_with_is_refused_before_a_pod_is_ma
     refused = _resolved(service(resources=small))
     assert refused.reason is Reason.NOT_ENOUGH_MEMORY
     assert "spec.resources.memory is 2Gi" in refused.message
+
+
+@pytest.mark.parametrize("length", [256, 8_192, "auto"])
+def test_memory_that_passes_has_room_for_one_longest_sequence(length: int | str) -> None:
+    runtime = {"maxModelLen": length, "memoryFraction": "0.87"}
+    model = build.model()
+    tokens = model.trained_length if length == "auto" else int(length)
+    least = vllm.least_memory_bytes(service(runtime=runtime), model, tokens)
+
+    def with_memory(bytes_: int) -> Object:
+        return {"runtime": runtime, "resources": {"cpu": "1", "memory": str(bytes_)}}
+
+    assert _resolved(service(**with_memory(least - 1))).reason is Reason.NOT_ENOUGH_MEMORY
+    enough = with_memory(least + 1)
+    assert _resolved(service(**enough)).model == model
+    (argument,) = [each for each in engine(**enough)["args"] if each.startswith("--kv-cache-memory-bytes=")]
+    assert int(argument.partition("=")[2]) >= model.kv_bytes_per_token() * tokens
 
 
 def _resolved(of: InferenceService) -> resolution.Resolution:
