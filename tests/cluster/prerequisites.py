@@ -39,9 +39,14 @@ def require_root() -> None:
 
 def missing_packages() -> list[str]:
     """Debian packages whose proof is not on this machine, in the table's order."""
-    return [
-        package for package, proof in PACKAGE_PROOFS.items() if shutil.which(proof, path=SYSTEM_PATH) is None
-    ]
+    return [package for package, proof in PACKAGE_PROOFS.items() if not _is_there(proof)]
+
+
+def _is_there(proof: str) -> bool:
+    """A program, or with its whole path any file."""
+    return (
+        Path(proof).exists() if proof.startswith("/") else shutil.which(proof, path=SYSTEM_PATH) is not None
+    )
 
 
 def install_packages(where: layout.Layout, progress: Progress) -> None:
