@@ -48,5 +48,5 @@ def test_whoever_waits_as_told_would_be_taken(
     refusal = admission.refusal(stats(rate), prompt_tokens=prompt_tokens, ahead=ahead, limit_s=limit_s)
     if refusal is None or refusal.retry_after_s == admission.LONGEST_RETRY_AFTER_S:
         return
-    left = max(0, ahead - math.floor(refusal.retry_after_s * rate))
+    left = max(0, ahead - math.ceil(refusal.retry_after_s * rate))  # the one that is half done will be soon
     assert admission.refusal(stats(rate), prompt_tokens=prompt_tokens, ahead=left, limit_s=limit_s) is None

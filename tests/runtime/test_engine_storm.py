@@ -326,7 +326,7 @@ def test_nothing_is_left_behind(loaded: Any, monkeypatch: pytest.MonkeyPatch) ->
     print(f"seed {seed}")
     draw = random.Random(seed)
     switches = [under(each, kv_type) for each in SWITCHES for kv_type in KV_TYPES]
-    minutes = float(os.environ.get("FIRSTTOKEN_STORM_MINUTES", "0.05"))
+    minutes = float(os.environ.get("FIRSTTOKEN_STORM_MINUTES", "0.03"))
     start = time.monotonic()
     rss_bytes: list[int] = []
     num_requests = 0

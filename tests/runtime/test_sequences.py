@@ -42,7 +42,9 @@ async def test_a_client_that_does_not_read_is_cut_off_and_others_are_not(monkeyp
         raw = socket.socket()
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.connect(("127.0.0.1", port))
-        body = json.dumps({"prompt": "abc", "max_tokens": 900_000, "stream": True}).encode()
+        # Logprobs make each piece long, so that what lies between server and client is soon full.
+        asked = {"prompt": "abc", "max_tokens": 900_000, "stream": True, "logprobs": 20}
+        body = json.dumps(asked).encode()
         head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         raw.sendall(head.encode() + body)
 
