@@ -9,7 +9,7 @@ from collections import deque
 
 from firsttoken_api import errors
 
-BODIES_BYTES = 32 * 1024 * 1024
+BODIES_BYTES = 16 * 1024 * 1024
 WAIT_S = 10.0
 
 

@@ -19,6 +19,7 @@ INSPECTED_BYTES = 1024 * 1024
 """A larger body is passed on as it comes, and not looked into."""
 PREFIX_PIECE_BYTES = 512
 MOST_PREFIX_KEYS = 256
+KEYED_BYTES = PREFIX_PIECE_BYTES * MOST_PREFIX_KEYS
 KEY_BYTES = 16
 DEFAULT_BYTES_PER_TOKEN = 4.0
 _IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -77,7 +78,7 @@ def inspect(
     """A body that is whole. `settings`: None while no flags document is known."""
     parsed = _parsed(body)
     model = parsed.model if isinstance(parsed.model, str) else ""
-    text = b"".join(_pieces_of_text(parsed))
+    text, prompt_bytes = _beginning(_pieces_of_text(parsed))
     token_ids = _token_ids(parsed.prompt)
     return Inspected(
         body=body,
@@ -85,8 +86,8 @@ def inspect(
         model=model,
         request_class=_class(headers, model, max_class, settings),
         route=classes.route_name(headers, model),
-        prompt_bytes=len(text),
-        estimated_prompt_tokens=token_ids or -int(-len(text) // bytes_per_token),
+        prompt_bytes=prompt_bytes,
+        estimated_prompt_tokens=token_ids or -int(-prompt_bytes // bytes_per_token),
         max_tokens=_count(parsed.max_completion_tokens) or _count(parsed.max_tokens),
         prefix_keys=prefix_keys(tenant, text),
         is_repeatable=_is_repeatable(parsed),
@@ -136,6 +137,17 @@ def _class(headers: Mapping[str, str], model: str, max_class: str, settings: Hot
     if settings is None:
         return headers.get(names.HEADER_CLASS, "")
     return classes.lowered(classes.asked(headers, model, settings), max_class, settings)
+
+
+def _beginning(pieces: Iterator[bytes]) -> tuple[bytes, int]:
+    """As much of the text as keys are made of, and the length of all of it."""
+    kept: list[bytes] = []
+    total_bytes = 0
+    for piece in pieces:
+        if total_bytes < KEYED_BYTES:
+            kept.append(piece)
+        total_bytes += len(piece)
+    return b"".join(kept), total_bytes
 
 
 def _pieces_of_text(body: _Body) -> Iterator[bytes]:

@@ -25,6 +25,9 @@ RETRY_EVERY_S = 0.1
 POOL_KEEPALIVE_S = 15.0
 """Shorter than any engine's own limit, so that a pooled connection is not closed under a request."""
 
+READ_BYTES = 64 * 1024
+"""Of an answer, that a connection holds before the engine is told to wait."""
+
 _SKIPPED_AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 logger = logging.getLogger(__name__)
@@ -38,6 +41,7 @@ def session(engine_url: URL) -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=_SKIPPED_AUTOMATIC,
         auto_decompress=False,
+        read_bufsize=READ_BYTES,
     )
 
 

@@ -9,6 +9,8 @@ from firsttoken_sidecar import connections, logs
 
 SHUTDOWN_S = 1.0
 """For handlers that are still at work when the process ends; a drain has long waited for streams."""
+READ_BYTES = 64 * 1024
+"""Of a body, that a connection holds before its client is told to wait."""
 LINGERING_S = 2.0
 """How long the rest of a refused body is read, so that the client gets to see the refusal."""
 
@@ -38,6 +40,7 @@ async def start(application: web.Application, name: str, host: str | None, port:
         # Bodies go on as they came, compressed ones too.
         auto_decompress=False,
         lingering_time=LINGERING_S,
+        read_bufsize=READ_BYTES,
         shutdown_timeout=SHUTDOWN_S,
     )
     await runner.setup()

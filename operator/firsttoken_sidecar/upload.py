@@ -46,7 +46,9 @@ class Upload:
             await lease.take(len(chunk))
             if self.read_bytes > most_bytes:
                 return None
-        return self._beginning[0] if len(self._beginning) == 1 else b"".join(self._beginning)
+        # Not kept here: the body is given up when it has been sent, and the upload is not.
+        pieces, self._beginning = self._beginning, []
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it comes. Raises the fault."""

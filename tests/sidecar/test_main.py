@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -71,6 +72,10 @@ def rss_kib(pid: int) -> int:
     return int(re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[0])
 
 
+def mapped_files(pid: int) -> str:
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
 async def until_ready(running: Child) -> None:
     async with fakes.session() as client, asyncio.timeout(10):
         while True:
@@ -93,6 +98,28 @@ async def test_sigterm_drains_and_the_stream_ends_normally() -> None:
     assert code == 0
     assert "drained open=0" in errors
     assert "ended" in errors
+
+
+async def test_memory_stays_small_under_load_and_no_tensors_are_loaded() -> None:
+    """Streams side by side, and more large bodies at once than there is memory for."""
+    large = json.dumps({"stream": True, "prompt": "x" * 900_000}).encode()
+    async with fakes.engine(tokens=20, token_s=0.05) as engine, child(engine) as running:
+        await until_ready(running)
+        async with fakes.session() as client:
+            url = f"http://{fakes.LOOPBACK}:{running.http_port}/v1/chat/completions"
+
+            async def ask(body: bytes) -> int:
+                async with client.post(url, data=body, headers={"X-Request-Id": str(id(body))}) as response:
+                    await response.read()
+                    return response.status
+
+            asking = [asyncio.create_task(ask(b'{"stream": true}' + b" " * i)) for i in range(64)]
+            asking += [asyncio.create_task(ask(large + b" " * i)) for i in range(48)]
+            statuses = await asyncio.gather(*asking)
+        assert set(statuses[:64]) == {200}
+        assert set(statuses[64:]) <= {200, 503}
+        assert rss_kib(running.process.pid) < RSS_LIMIT_KIB
+        assert "torch" not in mapped_files(running.process.pid)
 
 
 async def test_sigterm_after_the_drain_ends_at_once() -> None:

@@ -87,6 +87,20 @@ async def test_a_client_that_leaves_cancels_the_engines_request(stream: bool) ->
                 assert "firsttoken_client_disconnects_total 1.0" in await response.text()
 
 
+async def test_a_client_that_closes_its_sending_half_has_left() -> None:
+    """It cannot be told from one that is gone, and computing for those costs the others."""
+    async with (
+        fakes.engine(tokens=100, token_s=0.1) as engine,
+        fakes.beside(engine) as sidecar,
+        sidecar.raw() as (reader, writer),
+    ):
+        writer.write(raw_request("/v1/chat/completions", CHAT, f"Content-Length: {len(CHAT)}"))
+        await reader.readuntil(b"ken1")
+        writer.write_eof()
+        async with asyncio.timeout(2):
+            await engine.cancelled.wait()
+
+
 async def test_back_pressure_stops_the_engine() -> None:
     """A client that does not read must not make the sidecar swallow the answer."""
     written = 0
