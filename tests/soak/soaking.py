@@ -23,6 +23,10 @@ LOOK_S = 2.0
 NEVER_S = 3600.0
 OPEN_A_SECOND = 200.0
 FILES = 8192
+FILL_REQUESTS = 1100
+FILL_BYTES = 32_000
+"""What sidecars remember of prompts is bounded. It is filled before anything is judged: it is no leak."""
+FILL_AT_ONCE = 50
 HARMLESS = ("nothing happened", "200", "no connection")
 """How nobody who means harm may be answered."""
 
@@ -35,6 +39,7 @@ class Plan:
     idle: int = 1000
     active: int = 200
     slow: int = 10
+    fill: int = FILL_REQUESTS
 
 
 @dataclass
@@ -104,6 +109,7 @@ async def _open(
     tasks: list[asyncio.Task[None]],
 ) -> None:
     """One connection after the other: a thousand at once would only test the listening queue."""
+    await _fill(plan.fill, url, http)
     place = URL(url)
     assert place.host is not None
     assert place.port is not None
@@ -118,6 +124,19 @@ async def _open(
     for _ in range(plan.slow):
         for attack in (hostile.slow_head, hostile.slow_body):
             tasks.append(asyncio.create_task(attack(place.host, place.port, counts)))
+
+
+async def _fill(count: int, url: str, http: aiohttp.ClientSession) -> None:
+    numbers = iter(range(count))
+
+    async def ask() -> None:
+        for number in numbers:
+            text = f"{number} " * (FILL_BYTES // len(f"{number} "))
+            body = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
+            async with http.post(f"{url}/v1/chat/completions", json=body) as answer:
+                await answer.read()
+
+    await asyncio.gather(*(ask() for _ in range(FILL_AT_ONCE)))
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

@@ -29,7 +29,7 @@ def test_what_does_not_stop_growing_is_found(taken: list[memory.Sample], fault: 
 
 
 async def test_a_short_soak_is_well(tmp_path: Path) -> None:
-    plan = soaking.Plan(seconds=6.0, idle=20, active=10, slow=0)
+    plan = soaking.Plan(seconds=6.0, idle=20, active=10, slow=0, fill=10)
     soaked = await soaking.run(plan, tmp_path, lambda sample, counts: None)
     assert soaked.counts.failures == {}
     assert soaked.counts.streams > 0
