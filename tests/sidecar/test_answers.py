@@ -1,0 +1,91 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from firsttoken_sidecar import answers
+from sidecar import fakes
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@contextlib.asynccontextmanager
+async def upstream(*pieces: bytes, stays_open: bool = False) -> AsyncIterator[answers.Upstream]:
+    """An answer of which these pieces come, and then the end of the connection."""
+    is_over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        if stays_open:
+            await is_over.wait()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, fakes.LOOPBACK, 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, fakes.session() as client:
+        response = await client.get(f"http://{fakes.LOOPBACK}:{port}/")
+        found = answers.Upstream(response)
+        try:
+            yield found
+        finally:
+            found.close()
+            is_over.set()
+
+
+async def test_what_was_waited_for_is_read_first_and_once() -> None:
+    async with upstream(HEAD, b"1\r\na\r\n", b"1\r\nb\r\n", b"0\r\n\r\n") as answer:
+        await answer.wait_for_first()
+        read = []
+        while piece := await answer.read():
+            read.append(piece)
+        assert b"".join(read) == b"ab"
+        assert await answer.read() == b"", "the end stays the end"
+
+
+async def test_an_answer_that_ends_before_its_first_byte_is_known_to_have_failed() -> None:
+    async with upstream(HEAD) as answer:
+        with pytest.raises(answers.BrokenOffError):
+            await answer.wait_for_first()
+
+
+async def test_an_empty_answer_is_whole() -> None:
+    async with upstream(b"HTTP/1.1 204 No Content\r\n\r\n", stays_open=True) as answer:
+        await answer.wait_for_first()
+        assert await answer.read() == b""
+
+
+async def test_what_breaks_off_later_says_so_after_what_came() -> None:
+    async with upstream(HEAD, b"1\r\na\r\n") as answer:
+        await answer.wait_for_first()
+        assert await answer.read() == b"a"
+        with pytest.raises(answers.BrokenOffError):
+            await answer.read()
+
+
+async def test_an_answer_that_is_given_up_closes_its_connection() -> None:
+    is_gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD + b"1\r\na\r\n")
+        await writer.drain()
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+        is_gone.set()
+
+    server = await asyncio.start_server(serve, fakes.LOOPBACK, 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, aiohttp.ClientSession() as client:
+        answer = answers.Upstream(await client.get(f"http://{fakes.LOOPBACK}:{port}/"))
+        await answer.wait_for_first()
+        answer.close()
+        await asyncio.wait_for(is_gone.wait(), 2)
