@@ -19,8 +19,8 @@ from typing import Protocol
 from firsttoken_api.state import LoadState
 from firsttoken_api.step_time import StepTime
 
-MOST_URGENT_SHARE = 0.9
-"""Beyond it the stretch says nothing: one step in eight belongs to whoever has waited too long."""
+MOST_URGENT_SHARE = 0.98
+"""Beyond it nothing is left for the others."""
 RUNNING_STEP_LEFT = 0.5
 """Of the step that runs, on average."""
 

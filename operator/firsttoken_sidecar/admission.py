@@ -70,6 +70,8 @@ class Facts:
     """Of that room, what is promised to others."""
     is_returning: bool = False
     """It was promised to be let in about now."""
+    has_less_than_share: bool = False
+    """Other tenants compete with its own, and have more of what waits."""
     makes_others_late: bool = False
 
 
@@ -107,7 +109,7 @@ def decide(facts: Facts, limit_s: float) -> Admitted | Refused:
         return Refused(estimate, Reason.SHARE, queued_s - room_s * facts.part)
     if not facts.is_returning and queued_s > room_s - facts.headroom_s:
         return Refused(estimate, Reason.RESERVED, queued_s - room_s + facts.headroom_s)
-    if facts.makes_others_late and not facts.is_returning:
+    if facts.makes_others_late and not (facts.is_returning or facts.has_less_than_share):
         return Refused(estimate, Reason.PROMISED, queued_s)
     return Admitted(estimate)
 

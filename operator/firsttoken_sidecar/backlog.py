@@ -81,7 +81,8 @@ class Backlog:
         self.unaccounted_tokens = 0
         """In the engine's line, of requests that are not on these books."""
         self.rate = DemandRate()
-        """How much of the engine's time those let in lately take, by priority."""
+        """How much of the engine's time those that came lately take or would have taken, by priority: while
+        more urgent ones are refused, nothing is left for others."""
 
     def add(self, entry: Entry) -> None:
         entry.left_tokens = entry.uncached_tokens

@@ -8,9 +8,13 @@ only when it ends.
 Errors grow with what is estimated, but slower: a wait is the sum of steps, and each step errs by itself. So
 an error is taken relative to the root of the estimate, in a unit that is a part of the limit at the limit.
 
+What the quantile misses (errors that come late, or in bursts) is corrected by what happens: each breach
+raises the spread, each request near its limit that kept it lowers it, by as much less as breaches are to be
+rarer.
+
 **Why not the 90th percentile.** Under load nearly all that is let in is let in close to its limit. If each of
 those had a chance of one in ten to be late, one in ten would be, and the objective is a 95th percentile. So
-the quantile is such that of requests right at their limit about one in twenty-five is late.
+the quantile is such that of requests right at their limit about one in twenty is, and fewer of all.
 """
 
 import math
@@ -18,7 +22,7 @@ from collections import deque
 from collections.abc import Iterable
 from statistics import NormalDist
 
-QUANTILE = 0.94
+QUANTILE = 0.95
 MOST_ERRORS = 400
 MEMORY_S = 90.0
 """An error counts half after about a minute."""
@@ -35,11 +39,16 @@ LARGEST_SPREAD = 10.0
 LEAST_PART = 0.4
 """An estimate is taken to be too high by so much at most."""
 REFRESH_S = 0.1
+BREACHES = 0.03
+"""Of those let in near their limit, what is aimed at."""
+GAIN = 0.05
+MOST_BIAS = 0.8
+LEAST_BIAS = -0.1
 _PRIOR_POINTS = 32
 
 
 def likely_s(expected_s: float, spread: float, limit_s: float) -> float:
-    """When a first token that is expected then has come, but for one in twenty-five."""
+    """When a first token that is expected then has come, but for one in twenty."""
     if math.isinf(limit_s):
         return expected_s
     return max(expected_s + spread * math.sqrt(expected_s * limit_s), LEAST_PART * expected_s)
@@ -51,6 +60,7 @@ class Correction:
     def __init__(self) -> None:
         self._errors: deque[tuple[float, float, float]] = deque(maxlen=MOST_ERRORS)  # when, expected, actual
         self._spread = PRIOR_SPREAD
+        self._bias = 0.0
         self._solved_at_s = -math.inf
         self._limit_s = 0.0
 
@@ -59,6 +69,13 @@ class Correction:
         if expected_s > 0:
             self._errors.append((now, expected_s, actual_s))
 
+    def decided(self, *, is_breach: bool, is_near: bool) -> None:
+        """A request that was let in kept its limit or did not. is_near: its likely time was close to it."""
+        if is_breach:
+            self._bias = min(self._bias + GAIN * (1 - BREACHES), MOST_BIAS)
+        elif is_near:
+            self._bias = max(self._bias - GAIN * BREACHES, LEAST_BIAS)
+
     def spread(self, limit_s: float, now: float, late: Iterable[tuple[float, float]] = ()) -> float:
         """For `likely_s`. late: (expected, waited so far) of requests that wait longer than was likely."""
         if math.isinf(limit_s):
@@ -66,7 +83,7 @@ class Correction:
         if now - self._solved_at_s >= REFRESH_S or limit_s != self._limit_s:
             self._solved_at_s, self._limit_s = now, limit_s
             self._spread = self._solve(limit_s, now, late)
-        return self._spread
+        return self._spread + self._bias
 
     def _solve(self, limit_s: float, now: float, late: Iterable[tuple[float, float]]) -> float:
         weighted = list(_PRIOR)

@@ -30,6 +30,8 @@ BUSY_AFTER_REFUSAL_S = 2.0
 HEADROOM_HORIZON_S = 1.0
 SCARCE_SLOTS = 0.8
 """When so many are taken, who goes first takes the next one that becomes free."""
+NEAR_PART = 0.6
+"""Of the limit: what is expected later than that says whether estimates are too timid."""
 PROMISED_MARGIN = 1.0
 """The part of what an estimate errs by that is kept free for who was let in, when others would go first."""
 LOWEST = -(2**31)
@@ -109,6 +111,7 @@ class Desk:
             limit_s=request.limit_s,
             cost_s=self._cost_s(request, uncached),
         )
+        self.fairness.note_let_in(request.tenant, entry.cost_s, now)
         ahead = self.backlog.ahead(entry.priority, entry.start_by_s, self.steps.given)
         delay_s = self._delay_s(ahead, uncached, entry.cost_s)
         for pushed in ahead.pushed:
@@ -126,9 +129,11 @@ class Desk:
         place = self._place(request, now)
         if place is not None:
             self.reservations.take(place)
+        cost_s = self._cost_s(request, max(request.prompt_tokens - cached_tokens, 1))
+        self.backlog.rate.add(request.priority, cost_s, now)
         return self.reservations.refuse(
             (request.tenant, request.body_hash),
-            self._cost_s(request, max(request.prompt_tokens - cached_tokens, 1)),
+            cost_s,
             now=now,
             wait_s=refused.room_in_s,
             speed=self._speed,
@@ -146,6 +151,7 @@ class Desk:
         if entry.expected_s > 0:
             expected_s = entry.expected_s + entry.pushed_s
             self._correction(entry.request_class).note(expected_s, now - entry.admitted_s, now)
+        self._decided(entry, now)
         self._started.add(0, entry.cost_s, now)
         if now - self._refused_at_s <= BUSY_AFTER_REFUSAL_S:
             self._speed = max(self._started.share(0, now), LEAST_SPEED)
@@ -157,6 +163,7 @@ class Desk:
         waited_s = now - entry.admitted_s
         if entry in self.backlog.waiting and 0 < entry.likely_s < waited_s:
             self._correction(entry.request_class).note(entry.expected_s, waited_s, now)
+            self._decided(entry, now)
         if completion_tokens is not None and entry.first_content_s is not None:
             self.lengths.note(entry.request_class, entry.max_tokens, completion_tokens)
         self.backlog.close(entry)
@@ -182,7 +189,7 @@ class Desk:
             ahead_tokens_by_priority=tokens,
             ahead_requests_by_priority=requests,
             arriving_share_by_priority={
-                str(key): mine.rate.share(key, now) for key in mine.rate.priorities()
+                str(key): mine.rate.share(key, now) / self._speed for key in mine.rate.priorities()
             },
             step_time=pace_now.step_time,
             chunk_tokens=pace_now.chunk_tokens,
@@ -210,20 +217,22 @@ class Desk:
             ahead_requests=ahead.requests,
             uncached_tokens=uncached,
             slot_wait_s=self._slot_wait_s(request.priority, request.prompt_tokens, ahead, rest_s),
-            urgent_share=self.backlog.rate.above(request.priority, now),
+            urgent_share=self.backlog.rate.above(request.priority, now) / self._speed,
             rest_s=rest_s,
             joining_tokens=ahead.behind_tokens + self._tokens.share(0, now) * rest_s,
         )
         spread = self._correction(request.request_class).spread(
             request.limit_s, now, self._late(request, now)
         )
+        part = self._part(request, cost_s, now)
         return admission.Facts(
             age_s=now - request.arrival_s,
             expected_s=expected_s,
             base_s=base_s,
             alone_s=self._alone_s(uncached),
             spread=spread,
-            part=self._part(request, cost_s, now),
+            part=part,
+            has_less_than_share=part >= 1 and self.fairness.share(request.tenant, request.weight, now) < 1,
             headroom_s=min(
                 self.reservations.expected_s(now, HEADROOM_HORIZON_S) / self._speed,
                 MOST_HEADROOM * request.limit_s,
@@ -264,6 +273,12 @@ class Desk:
             for one in self.backlog.waiting
             if one.request_class == request.request_class and 0 < one.likely_s < now - one.admitted_s
         ]
+
+    def _decided(self, entry: backlog.Entry, now: float) -> None:
+        self._correction(entry.request_class).decided(
+            is_breach=now - entry.arrival_s > entry.limit_s,
+            is_near=entry.likely_s + entry.pushed_s > NEAR_PART * entry.limit_s,
+        )
 
     def _makes_late(self, ahead: backlog.Ahead, delay_s: float) -> bool:
         """Whether somebody who was let in before would be late for it."""

@@ -6,12 +6,16 @@ above that part is for those who have less than theirs. Nothing is held back fro
 never empty while anybody floods it.
 """
 
+import math
 from collections.abc import Mapping
 
 RECENTLY_S = 10.0
-LEAST_PART = 0.5
-"""Of the limit, however many compete: below it the line would run empty."""
+SHARE_PART = 0.6
+"""Of its share: the others' requests wait for what was let in before them, and for what they go before."""
+LEAST_PART = 0.2
+"""However many compete: below it the line would run empty."""
 MOST_TENANTS = 1024
+LEAST_WORK_S = 1e-4
 
 
 class Fairness:
@@ -19,6 +23,9 @@ class Fairness:
 
     def __init__(self) -> None:
         self._asked: dict[str, tuple[float, float]] = {}  # tenant -> (when, weight), the latest last
+        self._used: dict[str, float] = {}
+        """Work that was let in, decaying."""
+        self._used_at_s = 0.0
 
     def note_asked(self, tenant: str, weight: float, now: float) -> None:
         """Whether or not it was let in."""
@@ -29,6 +36,10 @@ class Fairness:
             if now - self._asked[oldest][0] <= RECENTLY_S and len(self._asked) <= MOST_TENANTS:
                 break
             del self._asked[oldest]
+
+    def note_let_in(self, tenant: str, work_s: float, now: float) -> None:
+        self._decay(now)
+        self._used[tenant] = self._used.get(tenant, 0.0) + work_s
 
     def share(self, tenant: str, weight: float, now: float) -> float:
         """Of a tenant that asks now, among all that asked lately: 0..1."""
@@ -53,4 +64,12 @@ class Fairness:
         total_s = sum(waiting_s.values()) + work_s
         if own_s <= share * total_s:
             return 1.0
-        return max(share, LEAST_PART)
+        self._decay(now)
+        if self._used.get(tenant, 0.0) <= share * sum(self._used.values()):
+            return 1.0  # a short line says little: what it got lately is less than its share
+        return max(SHARE_PART * share, LEAST_PART)
+
+    def _decay(self, now: float) -> None:
+        keep = math.exp(-max(now - self._used_at_s, 0.0) / RECENTLY_S)
+        self._used_at_s = max(now, self._used_at_s)
+        self._used = {name: work * keep for name, work in self._used.items() if work * keep > LEAST_WORK_S}

@@ -49,6 +49,12 @@ class Call:
     generated: int = 0
     start_by_s: float = 0.0
     entry: backlog.Entry | None = None
+    preemptions: int = 0
+
+    @property
+    def known(self) -> int:
+        """Tokens that are to be computed before the next one."""
+        return self.prompt + self.generated
 
 
 @dataclass
@@ -209,20 +215,34 @@ class Simulation:
             if budget <= 0 or len(given) >= PROMPTS_A_STEP:
                 break
             if call in self._waiting:
-                if len(self._prefilling) + len(self._decoding) >= self._engine.slots:
+                if len(self._prefilling) + len(self._decoding) >= self._engine.slots and not self._preempt(
+                    call
+                ):
                     continue
                 self._waiting.remove(call)
                 self._prefilling.append(call)
-            given[call] = min(call.prompt - call.computed, share, budget)
+            given[call] = min(call.known - call.computed, share, budget)
             budget -= given[call]
         for call in given:
-            extra = min(call.prompt - call.computed - given[call], budget)
+            extra = min(call.known - call.computed - given[call], budget)
             given[call] += extra
             budget -= extra
         for call, tokens in given.items():
             call.computed += tokens
         seconds = self._engine.step.seconds(sum(given.values()), len(self._decoding), 0)
         return seconds * self._random.lognormvariate(0, self._engine.noise), list(given)
+
+    def _preempt(self, call: Call) -> bool:
+        """The latest answer of a less urgent class makes way, to be computed again."""
+        victims = [one for one in self._decoding if one.priority < call.priority and one.preemptions < 3]
+        if not victims:
+            return False
+        victim = max(victims, key=lambda one: one.at_s)
+        victim.preemptions += 1
+        victim.computed = 0
+        self._decoding.remove(victim)
+        self._waiting.append(victim)
+        return True
 
     def _finish_step(self, prefilled: list[Call], step_s: float, now: float) -> None:
         if self._decoding:
@@ -231,11 +251,14 @@ class Simulation:
             call.generated += 1
             self._end_if_done(call, now)
         for call in prefilled:
-            if call.computed < call.prompt:
+            if call.computed < call.known:
                 continue
             self._prefilling.remove(call)
             self._decoding.append(call)
-            call.generated = 1
+            call.generated += 1
+            if call.ttft_s is not None:
+                self._end_if_done(call, now)
+                continue
             call.ttft_s = now - call.at_s
             if self._desk is not None and call.entry is not None:
                 self._desk.first_content(call.entry, call.prompt, now)
@@ -262,7 +285,7 @@ class Simulation:
                 max_num_seqs=self._engine.slots,
                 prefill_tokens_per_s=1000.0,
                 tpot_mean_s=self._tpot_s,
-                backlog_tokens=sum(one.prompt - one.computed for one in line),
+                backlog_tokens=sum(one.known - one.computed for one in line),
                 decoding=len(self._decoding),
                 running=len(self._decoding) + len(self._prefilling),
                 waiting=len(self._waiting),
