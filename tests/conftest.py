@@ -5,12 +5,17 @@ Scenarios under tests/e2e need the network of the local cluster; the guard leave
 
 import importlib.util
 import ipaddress
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Workers share the cores. Threads that wait for a core at every operation made some files five times as slow;
+# tests of threads ask for as many as they want.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 class NetworkBlockedError(AssertionError):
