@@ -1,8 +1,7 @@
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
-import aiohttp
 import pytest
 
 from firsttoken_sidecar import answers
@@ -11,28 +10,43 @@ from sidecar import fakes
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
+Serving = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def served(serving: Serving) -> AsyncIterator[int]:
+    """The port of a server that serves so and has ended when the block has."""
+    at_work: set[asyncio.Task[None] | None] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        at_work.add(asyncio.current_task())
+        await reader.readuntil(b"\r\n\r\n")
+        await serving(reader, writer)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, fakes.LOOPBACK, 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+        await asyncio.gather(*filter(None, at_work))
+
+
 @contextlib.asynccontextmanager
 async def upstream(*pieces: bytes, stays_open: bool = False) -> AsyncIterator[answers.Upstream]:
     """An answer of which these pieces come, and then the end of the connection."""
     is_over = asyncio.Event()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+    async def serving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0.01)
         if stays_open:
             await is_over.wait()
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
 
-    server = await asyncio.start_server(serve, fakes.LOOPBACK, 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, fakes.session() as client:
-        response = await client.get(f"http://{fakes.LOOPBACK}:{port}/")
-        found = answers.Upstream(response)
+    async with served(serving) as port, fakes.session() as client:
+        found = answers.Upstream(await client.get(f"http://{fakes.LOOPBACK}:{port}/"))
         try:
             yield found
         finally:
@@ -73,18 +87,13 @@ async def test_what_breaks_off_later_says_so_after_what_came() -> None:
 async def test_an_answer_that_is_given_up_closes_its_connection() -> None:
     is_gone = asyncio.Event()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+    async def serving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"1\r\na\r\n")
         await writer.drain()
         assert await reader.read() == b""
-        writer.close()
-        await writer.wait_closed()
         is_gone.set()
 
-    server = await asyncio.start_server(serve, fakes.LOOPBACK, 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, aiohttp.ClientSession() as client:
+    async with served(serving) as port, fakes.session() as client:
         answer = answers.Upstream(await client.get(f"http://{fakes.LOOPBACK}:{port}/"))
         await answer.wait_for_first()
         answer.close()
