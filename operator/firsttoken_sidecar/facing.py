@@ -22,6 +22,8 @@ class Look:
     load: LoadState | None
     unseen_tokens: int = 0
     """Of requests that were sent there and are not in `load` yet."""
+    age_s: float = 0.0
+    """Of `load`; so much of what waited then has been worked off."""
 
 
 def replica(
@@ -38,16 +40,23 @@ def replica(
     uncached_tokens = max(
         asked.estimated_prompt_tokens - _tokens(asked, max(known_pieces, expected_pieces)), 1
     )
+    wait_s, work_s, limit_s = _seconds(look, priority, uncached_tokens)
+    return routing.Replica(look.name, look.zone, wait_s, wait_s + work_s, hit_tokens, limit_s)
+
+
+def _seconds(look: Look, priority: int, uncached_tokens: int) -> tuple[float, float, float]:
+    """Wait, own work, and the largest estimate that is let in."""
     load = look.load
     if load is None or (load.step_time is None and load.prefill_tokens_per_s <= 0):
-        waiting = load.waiting if load is not None else 0
-        wait_s = waiting * NOMINAL_REQUEST_S + look.unseen_tokens / NOMINAL_TOKENS_PER_S
-        first_token_s = wait_s + uncached_tokens / NOMINAL_TOKENS_PER_S
-        return routing.Replica(look.name, look.zone, wait_s, first_token_s, hit_tokens)
+        waited_s = (load.waiting if load is not None else 0) * NOMINAL_REQUEST_S
+        unseen_s = look.unseen_tokens / NOMINAL_TOKENS_PER_S
+        work_s = uncached_tokens / NOMINAL_TOKENS_PER_S
+        return max(0.0, waited_s - look.age_s) + unseen_s, work_s, math.inf
+    seen_s = ttft_estimate.estimate(load, priority, 1)
     wait_s = ttft_estimate.estimate(load, priority, look.unseen_tokens + 1)
-    first_token_s = ttft_estimate.estimate(load, priority, look.unseen_tokens + uncached_tokens)
+    all_s = ttft_estimate.estimate(load, priority, look.unseen_tokens + uncached_tokens)
     limit_s = load.limit_s.get(str(priority), math.inf)
-    return routing.Replica(look.name, look.zone, wait_s, first_token_s, hit_tokens, limit_s)
+    return wait_s - min(look.age_s, seen_s), all_s - wait_s, limit_s
 
 
 def _tokens(asked: inspection.Inspected, pieces: int) -> int:

@@ -101,7 +101,8 @@ class PrefixMemory:
     def label(self, keys: Sequence[bytes], largest_share: float, now: float) -> Label:
         """The first key that at most this share of all requests has."""
         recent = _faded(self._all.requests, self._all.updated_s, now)
-        expected_pieces = int(self._recurring * len(keys))
+        # The others together see several times as much as this one: where half is known here, most is known.
+        expected_pieces = int((1 - (1 - self._recurring) ** 2) * len(keys))
         if recent < LEAST_REQUESTS:
             return Label(keys[0] if keys else None, 0, expected_pieces)
         common_pieces = 0

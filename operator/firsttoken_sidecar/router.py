@@ -107,7 +107,8 @@ class Router:
         priority = self._priority(asked)
 
         looks = [
-            facing.Look(name, peer.zone, peer.load, peer.unseen_tokens()) for name, peer in peers.items()
+            facing.Look(name, peer.zone, peer.load, peer.unseen_tokens(), now - peer.asked_s)
+            for name, peer in peers.items()
         ]
         if is_own_accepting:
             looks.append(facing.Look(own_name, self._zone(), self._own_load()))

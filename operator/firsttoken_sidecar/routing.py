@@ -1,7 +1,8 @@
 """Which replica answers a request. Pure.
 
 Three aims pull: where the prompt's prefix is cached, little is computed; where little waits, it is computed
-soon; and what stays here needs no hop. All are seconds until the first token, so they are compared as such.
+soon; and what stays here needs no hop. All are seconds, and are compared as such: those until the first
+token, and once more those of work.
 
 A request goes to the home of its prefix while the work that waits there is within a bound of the mean
 (consistent hashing with bounded load), or while the cache hit saves more than the wait costs. Past that, and
@@ -24,6 +25,9 @@ LOAD_BOUND = 1.25
 DRAWN = 2
 SAME_ZONE_MARGIN = 1.2
 """A replica of the same zone is taken while its estimate is within this multiple of the best."""
+WORK_WEIGHT = 1.0
+"""Work keeps those who come after it waiting, so a second of it counts once more than a second of waiting: a
+cached prefix is not computed elsewhere only to begin a moment sooner."""
 HOP_S = 0.002
 """What a forward costs."""
 
@@ -100,9 +104,9 @@ def choose(
     home = replicas.get(home_name) if home_name is not None else None
     if home is None:
         return Choice(best.name, Reason.BALANCED)
-    if home is best or _estimate_s(home, own_name) <= _estimate_s(best, own_name):
+    if home is best or _cost_s(home, own_name) <= _cost_s(best, own_name):
         return Choice(home.name, Reason.HOME)
-    if not home.hit_tokens and home.first_token_s > LOAD_BOUND * best.first_token_s:
+    if not home.hit_tokens and _cost_s(home, own_name) > LOAD_BOUND * _cost_s(best, own_name):
         return Choice(best.name, Reason.OVERFLOW)
     if is_within_bound(home, replicas) and home.first_token_s <= home.limit_s:
         return Choice(home.name, Reason.HOME)
@@ -133,14 +137,17 @@ def _drawn(
 
 
 def _best(drawn: Mapping[str, Replica], own_name: str, own_zone: str) -> Replica:
-    estimates_s = {name: _estimate_s(each, own_name) for name, each in drawn.items()}
-    best = min(estimates_s, key=estimates_s.__getitem__)
-    if not own_zone or drawn[best].zone == own_zone:
-        return drawn[best]
-    margin_s = SAME_ZONE_MARGIN * estimates_s[best]
-    near = [n for n, each in drawn.items() if each.zone == own_zone and estimates_s[n] <= margin_s]
-    return drawn[min(near, key=estimates_s.__getitem__, default=best)]
+    costs_s = {name: _cost_s(each, own_name) for name, each in drawn.items()}
+    best = drawn[min(costs_s, key=costs_s.__getitem__)]
+    if not own_zone or best.zone == own_zone:
+        return best
+    margin_s = SAME_ZONE_MARGIN * best.first_token_s
+    near = [n for n, each in drawn.items() if each.zone == own_zone and each.first_token_s <= margin_s]
+    return drawn[min(near, key=costs_s.__getitem__, default=best.name)]
 
 
-def _estimate_s(replica: Replica, own_name: str) -> float:
-    return replica.first_token_s + (0.0 if replica.name == own_name else HOP_S)
+def _cost_s(replica: Replica, own_name: str) -> float:
+    """Seconds to the first token, and what the work for it costs others."""
+    work_s = replica.first_token_s - replica.wait_s
+    hop_s = 0.0 if replica.name == own_name else HOP_S
+    return replica.first_token_s + WORK_WEIGHT * work_s + hop_s

@@ -70,6 +70,8 @@ class FakeEngine:
     ops_port: int = 0
     phase: api_state.Phase = api_state.Phase.READY
     is_live: bool = True
+    prefill_tokens_per_s: float = 0.0
+    """As it reports; 0: not known, and everything is let in."""
     flags: api_state.FlagsState = field(default_factory=api_state.FlagsState)
     refuse_flags: str = ""
     fail_flags: int = 0
@@ -204,7 +206,12 @@ class FakeEngine:
         return web.Response(status=200 if self.is_live else 503, text="" if self.is_live else "no progress\n")
 
     async def _state(self, request: web.Request) -> web.Response:
-        state = api_state.EngineState(phase=self.phase, model="fake", flags=self.flags)
+        state = api_state.EngineState(
+            phase=self.phase,
+            model="fake",
+            flags=self.flags,
+            prefill_tokens_per_s=self.prefill_tokens_per_s,
+        )
         return web.Response(text=state.model_dump_json(), content_type="application/json")
 
     async def _metrics(self, request: web.Request) -> web.Response:

@@ -13,6 +13,7 @@ import pytest
 
 from firsttoken_api import names
 from firsttoken_api import state as api_state
+from firsttoken_sidecar import peer
 from sidecar import fakes
 
 HOSTS = ("127.0.0.21", "127.0.0.22", "127.0.0.23")
@@ -74,7 +75,7 @@ async def replicas(count: int, **changes: str) -> AsyncIterator[list[Replica]]:
     async with contextlib.AsyncExitStack() as stack:
         for i, host in enumerate(HOSTS[:count]):
             own = await stack.enter_async_context(contextlib.AsyncExitStack())
-            engine = await stack.enter_async_context(fakes.engine())
+            engine = await stack.enter_async_context(fakes.engine(prefill_tokens_per_s=500.0))
             environment = {
                 "POD_NAME": f"chat-{i}",
                 "HOST": host,
@@ -82,7 +83,9 @@ async def replicas(count: int, **changes: str) -> AsyncIterator[list[Replica]]:
                 "OPS_PORT": str(ops_port),
                 "PEERS_HOST": ",".join(HOSTS[:count]),
             } | changes
-            beside = await own.enter_async_context(fakes.beside(engine, **environment))  # type: ignore[arg-type]
+            beside = await own.enter_async_context(
+                fakes.beside(engine, flags=fakes.document(slo_s=60.0), **environment)  # type: ignore[arg-type]
+            )
             made.append(Replica(host, engine, beside, own))
         for each in made:
             await fakes.until_async(each.peers, count - 1, timeout_s=30.0)
@@ -112,14 +115,16 @@ async def prompt_at(those: list[Replica], wanted: Replica) -> str:
 
 async def test_a_prompt_is_answered_by_one_engine_whoever_is_asked() -> None:
     async with replicas(3) as those:
-        asked = list(prompts(12))
+        asked = list(prompts(16))
         for prompt in asked:
             for each in those:
                 await each.answer(prompt)
+            # A look that fell into a request says for a while that somebody waits there.
+            await asyncio.sleep(2 * peer.FRESH_S)
         answered = Counter((prompt, each.host) for each in those for prompt in each.prompts())
-        # A look that fell into another request may send one elsewhere.
         at_home = [max(answered[prompt, host] for host in HOSTS) for prompt in asked]
-        assert sum(at_home) >= 3 * len(asked) - 4
+        # By chance it would be thirty of 48.
+        assert sum(at_home) >= 3 * len(asked) - 12
         assert len({host for _, host in answered}) > 1
         for each in those:
             for seen in each.engine.seen:

@@ -66,9 +66,10 @@ def test_past_its_bound_the_home_is_passed_over() -> None:
 
 def test_a_hit_is_worth_the_wait_that_it_saves() -> None:
     others = [replica(name, 0.0, own_s=2.0) for name in ("own", "a", "b")]
-    warm = replica("home", 1.5, own_s=0.1, hit_tokens=1_000)
+    warm = replica("home", 3.5, own_s=0.1, hit_tokens=1_000)
     assert choose(*others, warm, home="home").reason is Reason.HOME
-    busy = replica("home", 2.5, own_s=0.1, hit_tokens=1_000)
+    # Two seconds of work there, which others would wait for too.
+    busy = replica("home", 4.5, own_s=0.1, hit_tokens=1_000)
     assert choose(*others, busy, home="home").reason is Reason.OVERFLOW
 
 
