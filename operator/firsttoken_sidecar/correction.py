@@ -39,11 +39,12 @@ LARGEST_SPREAD = 10.0
 LEAST_PART = 0.4
 """An estimate is taken to be too high by so much at most."""
 REFRESH_S = 0.1
-BREACHES = 0.03
+BREACHES = 0.035
 """Of those let in near their limit, what is aimed at."""
 GAIN = 0.05
 MOST_BIAS = 0.8
-LEAST_BIAS = -0.1
+LEAST_BIAS = -0.15
+SHORTEST_S = 1e-6
 _PRIOR_POINTS = 32
 
 
@@ -51,6 +52,7 @@ def likely_s(expected_s: float, spread: float, limit_s: float) -> float:
     """When a first token that is expected then has come, but for one in twenty."""
     if math.isinf(limit_s):
         return expected_s
+    assert expected_s >= 0, expected_s
     return max(expected_s + spread * math.sqrt(expected_s * limit_s), LEAST_PART * expected_s)
 
 
@@ -105,7 +107,8 @@ class Correction:
     ) -> tuple[float, float]:
         """An error, and what it counts."""
         spread = min((actual_s - expected_s) / math.sqrt(expected_s * limit_s), LARGEST_SPREAD)
-        distance = math.log(likely_s(expected_s, self._spread, limit_s) / limit_s) / NEARNESS
+        likely = max(likely_s(expected_s, self._spread, limit_s), SHORTEST_S)
+        distance = math.log(likely / limit_s) / NEARNESS
         weight = math.exp(-distance * distance)
         if distance < 0:
             weight = max(weight, LEAST_WEIGHT)

@@ -106,8 +106,8 @@ class Desk:
             max_tokens=request.max_tokens,
             output_tokens=self.lengths.expected(request.request_class, request.max_tokens),
             start_by_s=self._start_by_s(request, uncached),
-            expected_s=estimate.expected_s - age_s if estimate is not None else 0.0,
-            likely_s=estimate.likely_s - age_s if estimate is not None else 0.0,
+            expected_s=max(estimate.expected_s - age_s, 0.0) if estimate is not None else 0.0,
+            likely_s=max(estimate.likely_s - age_s, 0.0) if estimate is not None else 0.0,
             limit_s=request.limit_s,
             cost_s=self._cost_s(request, uncached),
         )
@@ -161,7 +161,7 @@ class Desk:
     def closed(self, entry: backlog.Entry, completion_tokens: int | None, now: float) -> None:
         """It ended; completion_tokens: where they are known."""
         waited_s = now - entry.admitted_s
-        if entry in self.backlog.waiting and 0 < entry.likely_s < waited_s:
+        if entry in self.backlog.waiting and entry.expected_s > 0 and entry.likely_s < waited_s:
             self._correction(entry.request_class).note(entry.expected_s, waited_s, now)
             self._decided(entry, now)
         if completion_tokens is not None and entry.first_content_s is not None:
@@ -271,7 +271,9 @@ class Desk:
         return [
             (one.expected_s, now - one.admitted_s)
             for one in self.backlog.waiting
-            if one.request_class == request.request_class and 0 < one.likely_s < now - one.admitted_s
+            if one.request_class == request.request_class
+            and one.expected_s > 0
+            and one.likely_s < now - one.admitted_s
         ]
 
     def _decided(self, entry: backlog.Entry, now: float) -> None:
