@@ -471,6 +471,15 @@ SIDECAR_REFUSALS = Metric(
 SIDECAR_DISCONNECTS = Metric(
     "firsttoken_client_disconnects", Kind.COUNTER, Owner.SIDECAR, "Requests whose client went away"
 )
+SIDECAR_JOINED = Metric(
+    "firsttoken_joined",
+    Kind.COUNTER,
+    Owner.SIDECAR,
+    "Requests that joined an equal one under way, and cost the engine nothing",
+)
+SIDECAR_CONNECTIONS = Metric(
+    "firsttoken_client_connections", Kind.GAUGE, Owner.SIDECAR, "Open client connections, idle ones too"
+)
 SIDECAR_ENGINE_ERRORS = Metric(
     "firsttoken_engine_errors",
     Kind.COUNTER,

@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from firsttoken_api import errors
-from firsttoken_sidecar import logs, refusals
+from firsttoken_sidecar import logs, metrics, refusals
 
 IDLE_S = 75.0
 """Longer than the connection pools of common clients keep an unused connection."""
@@ -32,17 +32,19 @@ logger = logging.getLogger(__name__)
 class Connections:
     """All open client connections of one server."""
 
-    def __init__(self, most: int = MOST_CONNECTIONS) -> None:
+    def __init__(self, counts: metrics.Counts, most: int = MOST_CONNECTIONS) -> None:
+        self._counts = counts
         self._most = most
         self._open: dict[Connection, None] = {}
-        self.limited = logs.Limited(logger)
+        self._limited = logs.Limited(logger)
 
     def opened(self, connection: "Connection") -> None:
         """One more; beyond the limit the one that is idle longest goes, else this one."""
         if len(self._open) >= self._most:
             idle = [each for each in self._open if each.is_idle]
             leaving = min(idle, key=lambda each: each.idle_since_s, default=connection)
-            self.limited.warning("too many connections", open=len(self._open), had_idle=bool(idle))
+            self._counts.refusals[metrics.RefusalReason.CONNECTIONS] += 1
+            self._limited.warning("too many connections", open=len(self._open), had_idle=bool(idle))
             leaving.force_close()
         self._open[connection] = None
 
@@ -53,6 +55,11 @@ class Connections:
         """Ends connections on which no request is open, so that no client sends one more on them."""
         for connection in [each for each in self._open if each.is_idle]:
             connection.force_close()
+
+    def malformed(self, kind: str) -> None:
+        """What came over one of them is not a request. `kind`: our word for it, none of the client's."""
+        self._counts.refusals[metrics.RefusalReason.MALFORMED] += 1
+        self._limited.warning("malformed request refused", kind=kind)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -110,7 +117,7 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """The answer to what never became a request, or to a handler that broke; then the connection ends."""
         if isinstance(exc, HttpProcessingError):
-            self._connections.limited.warning("malformed request refused", kind=type(exc).__name__)
+            self._connections.malformed(type(exc).__name__)
             why = "a line of its head is too long" if isinstance(exc, LineTooLong) else _first_line(message)
             error: errors.ApiError = errors.BadRequestError(f"The request is not HTTP: {why}.")
         else:
@@ -134,7 +141,7 @@ class Connection(web.RequestHandler):
     def _refuse(self, error: errors.ApiError) -> None:
         """Answers below the HTTP library, which is still waiting for a head."""
         self._head_is_over()
-        self._connections.limited.warning("malformed request refused", kind=error.detail_code or error.type)
+        self._connections.malformed(error.detail_code or error.type)
         body = refusals.encoded(error)
         head = (
             f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"

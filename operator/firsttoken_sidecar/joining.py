@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Mapping
 
 from firsttoken_api import names
-from firsttoken_sidecar import arrivals, computation, headers
+from firsttoken_sidecar import arrivals, computation, headers, metrics
 
 _CHANGING = (names.HEADER_CLASS, names.HEADER_ROUTE, "Accept")
 
@@ -39,14 +39,18 @@ def keys(arrival: arrivals.Arrival, target: str, client: Mapping[str, str]) -> t
 class Joiner:
     """The computations under way that others may join."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: metrics.Counts) -> None:
+        self._counts = counts
         self._by_key: dict[Hashable, computation.Computation] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._memory = computation.ReplayMemory()
 
     def find(self, wanted: tuple[Hashable, ...]) -> computation.Computation | None:
-        """One that can still be joined."""
-        return next((self._by_key[key] for key in wanted if key in self._by_key), None)
+        """One that can still be joined, and then is."""
+        found = next((self._by_key[key] for key in wanted if key in self._by_key), None)
+        if found is not None:
+            self._counts.joined += 1
+        return found
 
     def start(
         self,

@@ -55,6 +55,10 @@ class RefusalReason(StrEnum):
     """Its first token would have come too late."""
     MEMORY = "memory"
     """Too many bodies at once."""
+    MALFORMED = "malformed"
+    """What came is not HTTP, or its head is too large or too slow."""
+    CONNECTIONS = "connections"
+    """One of too many connections; the one that was idle longest, if there was one."""
 
 
 class FlagsErrorReason(StrEnum):
@@ -77,6 +81,7 @@ class Counts:
     keys_loaded: int = 0
     keys_errors: int = 0
     disconnects: int = 0
+    joined: int = 0
     admission: admission_counts.AdmissionCounts = field(default_factory=admission_counts.AdmissionCounts)
     routes: route_counts.RouteCounts = field(default_factory=route_counts.RouteCounts)
 
@@ -91,6 +96,7 @@ class Gauges:
     now_s: float
     """On the clock of the ledger."""
     in_flight: int
+    connections: int
     is_ready: bool
     is_draining: bool
     is_engine_up: bool
@@ -116,6 +122,7 @@ class SidecarCollector(Collector):
         yield _counters(table.SIDECAR_ENGINE_ERRORS, EngineErrorReason, counts.engine_errors)
         yield _counters(table.SIDECAR_REFUSALS, RefusalReason, counts.refusals)
         yield _counter(table.SIDECAR_DISCONNECTS, counts.disconnects)
+        yield _counter(table.SIDECAR_JOINED, counts.joined)
         yield _counter(table.SIDECAR_FLAGS_APPLIED, counts.flags_applied)
         yield _counters(table.SIDECAR_FLAGS_ERRORS, FlagsErrorReason, counts.flags_errors)
         yield _counter(table.SIDECAR_KEYS_LOADED, counts.keys_loaded)
@@ -129,6 +136,7 @@ class SidecarCollector(Collector):
         )
         yield _gauge(table.SIDECAR_PEERS, now.peers)
         yield _gauge(table.SIDECAR_IN_FLIGHT, now.in_flight)
+        yield _gauge(table.SIDECAR_CONNECTIONS, now.connections)
         yield _gauge(table.SIDECAR_READY, now.is_ready)
         yield _gauge(table.SIDECAR_DRAINING, now.is_draining)
         yield _gauge(table.SIDECAR_ENGINE_UP, now.is_engine_up)

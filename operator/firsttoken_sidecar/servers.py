@@ -27,9 +27,10 @@ class Server:
         await self.runner.cleanup()
 
 
-async def start(application: web.Application, name: str, host: str | None, port: int) -> Server:
+async def start(
+    application: web.Application, name: str, host: str | None, port: int, watched: connections.Connections
+) -> Server:
     """Listens on `port` (0: any free one) of `host` (None: all addresses)."""
-    watched = connections.Connections()
     runner = connections.Runner(
         application,
         watched,

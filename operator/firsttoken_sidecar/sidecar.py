@@ -14,6 +14,7 @@ from firsttoken_sidecar import (
     addresses,
     admitter,
     auth,
+    connections,
     dispatch,
     drain,
     engine_address,
@@ -65,6 +66,7 @@ async def running(
     """A sidecar that listens until the block ends."""
     counts = metrics.Counts()
     ledger = timing.Ledger()
+    clients = connections.Connections(counts)
     open_requests = drain.OpenRequests()
     async with contextlib.AsyncExitStack() as stack:
         to_engine = await stack.enter_async_context(proxy.session(chosen.engine_url))
@@ -88,7 +90,7 @@ async def running(
             chosen.deregister_delay_s,
             chosen.drain_timeout_s,
             open_requests,
-            on_refusing=lambda: http.connections.close_idle(),
+            on_refusing=clients.close_idle,
         )
         admission = admitter.Admitter(
             state=lambda: watched.state,
@@ -128,7 +130,7 @@ async def running(
             is_own_accepting=lambda: not reporter.why_not_ready(),
             settings=lambda: follower.settings,
         )
-        joiner = joining.Joiner()
+        joiner = joining.Joiner(counts)
         stack.push_async_callback(joiner.close)
         forward = proxy.Proxy(to_engine, chosen.engine_url, counts, clock)
         dispatcher = dispatch.Dispatch(
@@ -165,6 +167,7 @@ async def running(
             return metrics.Gauges(
                 now_s=clock(),
                 in_flight=open_requests.count,
+                connections=len(clients),
                 is_ready=not reporter.why_not_ready(),
                 is_draining=draining.is_draining,
                 is_engine_up=watched.is_ready,
@@ -177,9 +180,11 @@ async def running(
         if keys.is_on:
             work["auth"] = keys.run()
         background = tuple([await _background(stack, each, name) for name, each in work.items()])
-        ops_server = await servers.start(back_office.application(), "ops", chosen.host, chosen.ops_port)
+        ops_server = await servers.start(
+            back_office.application(), "ops", chosen.host, chosen.ops_port, connections.Connections(counts)
+        )
         stack.push_async_callback(ops_server.close)
-        http = await servers.start(door.application(), "http", chosen.host, chosen.http_port)
+        http = await servers.start(door.application(), "http", chosen.host, chosen.http_port, clients)
         stack.push_async_callback(http.close)
         if not known.is_alone:
             background += (await _background(stack, known.run(), "peers"),)

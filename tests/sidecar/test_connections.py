@@ -4,7 +4,7 @@ import json
 import pytest
 from aiohttp import web
 
-from firsttoken_sidecar import connections, servers
+from firsttoken_sidecar import connections, metrics, servers
 from sidecar import fakes
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -18,7 +18,9 @@ async def hello(request: web.Request) -> web.Response:
 async def serve() -> servers.Server:
     application = web.Application()
     application.router.add_route("*", "/", hello)
-    return await servers.start(application, "test", fakes.LOOPBACK, 0)
+    return await servers.start(
+        application, "test", fakes.LOOPBACK, 0, connections.Connections(metrics.Counts())
+    )
 
 
 async def answer_to(pieces: list[bytes], pause_s: float = 0.0) -> bytes:
@@ -115,6 +117,7 @@ async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_beyond_the_limit_the_longest_idle_one_goes() -> None:
     server = await serve()
     server.connections._most = 2
+    refusals = server.connections._counts.refusals
     async with (
         fakes.raw(server.port) as (first, first_writer),
         fakes.raw(server.port) as (second, second_writer),
@@ -129,6 +132,7 @@ async def test_beyond_the_limit_the_longest_idle_one_goes() -> None:
                 assert await second.read() == b""
             first_writer.write(HEAD + b"\r\n")
             assert await first.readuntil(b"hi"), "used later, so it stays"
+    assert refusals[metrics.RefusalReason.CONNECTIONS] == 1
     await server.close()
 
 
@@ -141,7 +145,9 @@ async def test_when_all_are_at_work_the_new_one_goes() -> None:
 
     application = web.Application()
     application.router.add_get("/", work)
-    server = await servers.start(application, "test", fakes.LOOPBACK, 0)
+    server = await servers.start(
+        application, "test", fakes.LOOPBACK, 0, connections.Connections(metrics.Counts())
+    )
     server.connections._most = 1
     async with fakes.raw(server.port) as (busy, writer):
         writer.write(HEAD + b"\r\n")
@@ -161,7 +167,9 @@ async def test_a_handler_that_breaks_is_an_internal_error_without_the_reason(
 
     application = web.Application()
     application.router.add_get("/", broken)
-    server = await servers.start(application, "test", fakes.LOOPBACK, 0)
+    server = await servers.start(
+        application, "test", fakes.LOOPBACK, 0, connections.Connections(metrics.Counts())
+    )
     async with fakes.raw(server.port) as (reader, writer):
         writer.write(HEAD + b"\r\n")
         answer = await reader.read()

@@ -94,6 +94,8 @@ async def test_a_retry_storm_costs_one_answer() -> None:
         assert state.arrivals_total == 8
         assert state.ttft is not None
         assert sum(state.ttft.counts) == 8, "each has a time to the first token of its own"
+        async with sidecar.client.get(sidecar.ops("/metrics")) as response:
+            assert "firsttoken_joined_total 7.0" in await response.text()
         assert await ask(sidecar, Idempotency_Key="k") == engine.sent_bytes()
         assert len(engine.seen) == 2, "what has been answered is not kept"
 

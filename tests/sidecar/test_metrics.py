@@ -12,6 +12,7 @@ def collector(counts: metrics.Counts, ledger: timing.Ledger) -> metrics.SidecarC
     gauges = metrics.Gauges(
         now_s=5.0,
         in_flight=1,
+        connections=4,
         is_ready=True,
         is_draining=False,
         is_engine_up=True,

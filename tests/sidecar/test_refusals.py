@@ -3,7 +3,7 @@ import json
 from aiohttp import web
 
 from firsttoken_api import errors
-from firsttoken_sidecar import refusals, servers
+from firsttoken_sidecar import connections, metrics, refusals, servers
 from sidecar import fakes
 
 
@@ -27,7 +27,9 @@ async def test_the_librarys_refusals_get_the_form() -> None:
 
     application = web.Application(middlewares=[refusals.openai_form])
     application.router.add_get("/hello", hello)
-    server = await servers.start(application, "test", fakes.LOOPBACK, 0)
+    server = await servers.start(
+        application, "test", fakes.LOOPBACK, 0, connections.Connections(metrics.Counts())
+    )
     async with fakes.session() as client:
         base = f"http://{fakes.LOOPBACK}:{server.port}"
         async with client.get(f"{base}/hello") as response:

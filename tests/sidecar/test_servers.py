@@ -2,7 +2,7 @@ import asyncio
 
 from aiohttp import web
 
-from firsttoken_sidecar import servers
+from firsttoken_sidecar import connections, metrics, servers
 from sidecar import fakes
 
 
@@ -12,7 +12,9 @@ async def test_a_server_knows_its_port_and_its_connections() -> None:
 
     application = web.Application()
     application.router.add_post("/", hello)
-    server = await servers.start(application, "test", fakes.LOOPBACK, 0)
+    server = await servers.start(
+        application, "test", fakes.LOOPBACK, 0, connections.Connections(metrics.Counts())
+    )
     assert server.port > 0
     assert len(server.connections) == 0
     async with fakes.raw(server.port) as (reader, writer):
@@ -39,7 +41,9 @@ async def test_a_client_that_leaves_cancels_the_handler() -> None:
 
     application = web.Application()
     application.router.add_get("/", wait)
-    server = await servers.start(application, "test", fakes.LOOPBACK, 0)
+    server = await servers.start(
+        application, "test", fakes.LOOPBACK, 0, connections.Connections(metrics.Counts())
+    )
     async with fakes.raw(server.port) as (_, writer):
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.wait_for(is_there.wait(), 1)

@@ -91,6 +91,8 @@ async def test_malformed_http_is_a_bad_request_and_nothing_of_it_is_logged(
         async with sidecar.client.get(sidecar.url("/health")) as response:
             assert response.status == 200
         assert len(engine.seen) == 1
+        async with sidecar.client.get(sidecar.ops("/metrics")) as response:
+            assert 'firsttoken_refusals_total{reason="malformed"} 5.0' in await response.text()
     assert caplog.text.count("malformed request refused") == 1
     assert "s3cret" not in caplog.text
     assert "bad header" not in caplog.text
