@@ -72,6 +72,23 @@ async def test_a_body_that_stops_or_is_malformed_is_refused(
         assert (await sidecar.state()).in_flight == 0
 
 
+@pytest.mark.parametrize("target", ["/v1/x", "/v1/completions"])
+async def test_a_body_that_trickles_is_refused(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never silent for long, and yet it would take for ever."""
+    monkeypatch.setattr(upload, "SLOW_AFTER_S", 0.3)
+    async with fakes.engine() as engine, fakes.beside(engine) as sidecar, sidecar.raw() as (reader, writer):
+        writer.write(f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n".encode())
+        answer = asyncio.create_task(reader.readline())
+        for _ in range(60):
+            writer.write(b"x")
+            await asyncio.sleep(0.05)
+            if answer.done():
+                break
+        assert (await asyncio.wait_for(answer, 2)).split()[1] == b"408"
+        await sidecar.until(lambda state: state.in_flight == 0)
+        assert not [seen for seen in engine.seen if seen.body], "never passed on whole"
+
+
 async def push(writer: asyncio.StreamWriter, size: int) -> None:
     for _ in range(size // 2**20):
         writer.write(b"x" * 2**20)
