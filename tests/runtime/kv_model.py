@@ -1,7 +1,8 @@
 """What is in every slot, without numbers: a fact for each token, so that a test sees who reads what.
 
 The KV of a token depends on the lineage, on all tokens up to it, and on how those are stored. A slot here
-holds just these, and every step checks that it reads what its sequence would have computed itself.
+holds just these and the salt they were computed under, and every step checks that it reads what its sequence
+would have computed itself, and nothing of another tenant's: only what is pinned is everybody's.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from firsttoken_runtime.cache import host as cache_host
 from firsttoken_runtime.scheduler import scheduler as scheduling
 from firsttoken_runtime.scheduler.sequence import ScheduledStep, Sequence
 
-Fact = tuple[bytes, int, int]
+Fact = tuple[bytes, int, int, str]
 
 
 @dataclass
@@ -60,21 +61,23 @@ class KvModel:
             block_id = sequence.block_table[position // size]
             assert one.pool.is_writable(block_id), "writes where others read"
             assert one.pool.format_of(block_id) is sequence.format_of(position // size)
-            self.slots[block_id * size + position % size] = _fact(one, sequence, position)
+            fact = _fact(one, sequence, position, sequence.cache_salt)
+            self.slots[block_id * size + position % size] = fact
 
     def _read(self, one: scheduling.Scheduler, sequence: Sequence, num_tokens: int) -> None:
         size = one.pool.block_size_tokens
         for position in range(num_tokens):
             slot = sequence.block_table[position // size] * size + position % size
-            assert self.slots.get(slot) == _fact(one, sequence, position), (
-                f"{sequence} reads what is not its own"
-            )
+            allowed = [_fact(one, sequence, position, sequence.cache_salt)]
+            if position // size < sequence.num_public_blocks:
+                allowed.append(_fact(one, sequence, position, ""))
+            assert self.slots.get(slot) in allowed, f"{sequence} reads what is not its own"
 
 
-def _fact(one: scheduling.Scheduler, sequence: Sequence, position: int) -> Fact:
+def _fact(one: scheduling.Scheduler, sequence: Sequence, position: int, salt: str) -> Fact:
     known = tuple(sequence.token_ids[: position + 1])
     num_full = min(sequence.num_full_blocks * one.pool.block_size_tokens, position + 1)
-    return one.lineage, hash(known), num_full
+    return one.lineage, hash(known), num_full, salt
 
 
 def host_index(num_blocks: int) -> cache_host.HostIndex:
