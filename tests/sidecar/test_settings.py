@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from firsttoken_api import names
+from firsttoken_api.routing import RoutingStrategy
 from firsttoken_sidecar import settings
 
 
@@ -31,6 +32,21 @@ def test_values_are_taken() -> None:
     assert chosen.max_body_bytes == 77
 
 
+def test_peers_are_names_with_commas() -> None:
+    assert settings.read({}).peers_hosts == ()
+    chosen = settings.read(
+        {
+            "FIRSTTOKEN_PEERS_HOST": "chat-peers.ns.svc, 127.0.0.3,",
+            "FIRSTTOKEN_ROUTING_STRATEGY": "LeastBacklog",
+            "FIRSTTOKEN_POD_IP": "10.0.0.7",
+            "FIRSTTOKEN_ZONE": "eu-1a",
+        }
+    )
+    assert chosen.peers_hosts == ("chat-peers.ns.svc", "127.0.0.3")
+    assert chosen.routing_strategy is RoutingStrategy.LEAST_BACKLOG
+    assert (chosen.pod_ip, chosen.zone) == ("10.0.0.7", "eu-1a")
+
+
 def test_an_empty_value_is_an_absent_one() -> None:
     assert settings.read({"FIRSTTOKEN_DRAIN_TIMEOUT_S": " "}).drain_timeout_s == 120.0
 
@@ -50,6 +66,8 @@ def test_an_empty_value_is_an_absent_one() -> None:
         ("ENGINE_OPS_URL", "http://127.0.0.1:9000/path"),
         ("ENGINE_OPS_URL", "http://127.0.0.1:port"),
         ("MAX_BODY_BYTES", "0"),
+        ("ROUTING_STRATEGY", "prefix-aware"),
+        ("POD_IP", "chat-0"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_key(key: str, value: str) -> None:
