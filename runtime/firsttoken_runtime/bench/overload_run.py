@@ -1,5 +1,6 @@
 """Looks for the capacity of an engine behind a sidecar, then asks for more; writes what came of it."""
 
+import asyncio
 import os
 import time
 from contextlib import AsyncExitStack
@@ -35,6 +36,8 @@ BUSY_REQUESTS = 48
 START_FACTOR = 0.8
 """Of the rate at which an engine works that always has something to do."""
 SPARE_GRACE_S = 2.0
+SETTLE_S = 2.0
+"""Between two rates: a sidecar looks at its engine every half second."""
 PROBE_S = 120.0
 """Most that the rate of an engine that is always busy is looked at."""
 
@@ -173,6 +176,7 @@ class _Run:
 
     async def _phase(self, name: str, rate_per_s: float, *, stops_when_lost: bool = False) -> overload.Phase:
         await self.ops.until_idle(rounds.IDLE_LIMIT_S)
+        await asyncio.sleep(SETTLE_S)
         times_s = overload.times(self.wish.seed, rate_per_s, self.plan.hold_s)
         done = 0
 

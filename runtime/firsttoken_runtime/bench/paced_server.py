@@ -5,6 +5,7 @@ import contextlib
 import json
 import struct
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -19,7 +20,6 @@ from firsttoken_runtime.bench import paced_answer, paced_loop, pacing
 MODEL = paced_answer.MODEL
 MAX_MODEL_LEN = 131_072
 DEFAULT_OUTPUT_TOKENS = 16
-MEDIAN_OUTPUT_TOKENS = 16
 JSON = "application/json"
 
 
@@ -52,12 +52,12 @@ class Paced:
 
     def state(self) -> EngineState:
         scheduler, pace = self._loop.scheduler, self._loop.scheduler.pace
-        waiting: dict[str, int] = {}
-        ahead: dict[str, int] = {}
-        for one in scheduler.waiting:
-            waiting[one.request_class] = waiting.get(one.request_class, 0) + 1
-            uncached = one.prompt_tokens - scheduler.hit_tokens(one.prompt_tokens, one.keys)
-            ahead[one.request_class] = ahead.get(one.request_class, 0) + uncached
+        waiting = Counter(one.request_class for one in scheduler.waiting)
+        backlog: Counter[str] = Counter()
+        for one in (*scheduler.waiting, *scheduler.running):
+            backlog[one.request_class] += one.uncomputed_tokens
+        size = pace.block_size_tokens
+        used = sum(-(-(one.prompt_tokens + one.emitted_tokens) // size) for one in scheduler.running)
         # Fields that this version's document does not have are left out by it.
         return EngineState.model_validate(
             {
@@ -68,7 +68,7 @@ class Paced:
                 "device": "none",
                 "dtype": "none",
                 "max_model_len": MAX_MODEL_LEN,
-                "kv": {"block_size_tokens": pace.block_size_tokens, "blocks_total": pace.blocks},
+                "kv": {"block_size_tokens": size, "blocks_total": pace.blocks, "blocks_used": used},
                 "cache": {
                     "query_tokens_total": scheduler.cache.query_tokens,
                     "hit_tokens_total": {"device": scheduler.cache.hit_tokens},
@@ -79,7 +79,7 @@ class Paced:
                 "waiting": len(scheduler.waiting),
                 "waiting_by_class": waiting,
                 "backlog_tokens": scheduler.backlog_tokens,
-                "backlog_by_class": ahead,
+                "backlog_by_class": backlog,
                 "prefill_tokens_per_s": pace.prefill_tokens_per_s,
                 "step_time": {
                     "fixed_s": pace.fixed_s,
@@ -91,7 +91,8 @@ class Paced:
                 "decoding": scheduler.decoding,
                 "context_tokens": scheduler.context_tokens,
                 "max_num_seqs": pace.max_num_seqs,
-                "median_output_tokens": MEDIAN_OUTPUT_TOKENS,
+                "max_prefill_batch": pace.max_num_seqs,
+                "tpot_mean_s": pace.step_s(0, scheduler.decoding),
             }
         )
 
