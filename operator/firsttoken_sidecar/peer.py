@@ -1,4 +1,4 @@
-"""One other replica as it was last seen, and whether it is to be asked at all. Pure.
+"""One other replica as it was last seen, and whether it is to be asked at all.
 
 A peer that fails is set aside, for twice as long each time in a row, and is back when its `/state` says so.
 """
