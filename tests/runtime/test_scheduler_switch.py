@@ -127,6 +127,20 @@ def test_the_same_lineage_and_no_pool_disturbs_nobody() -> None:
     assert all(each.num_uncomputed_tokens == 1 for each in everyone)
 
 
+def test_who_waits_expects_no_more_than_can_still_be_found() -> None:
+    one = caching_scheduler(max_num_seqs=1)
+    one.submit(sequence(1, range(64), 1))
+    drain(one)
+    one.submit(sequence(2, range(5000, 5064), 60))
+    run_step(one)
+    one.submit(sequence(3, range(64), 4, arrival_s=1.0))
+    assert one.stats().backlog_tokens == 16
+    one.pool.set_caching(None)
+    one.switch(one.limits)
+    assert one.stats().backlog_tokens == 64, "nothing is cached any more"
+    drain(one)
+
+
 def test_a_switch_does_not_change_what_was_found_first() -> None:
     one = caching_scheduler()
     one.submit(sequence(1, range(100), 1))

@@ -181,8 +181,7 @@ class Roster:
         self.order = order.Order(limits.priority, table)
         waiting, self.waiting = self.waiting, queue.WaitingQueue()
         for sequence in waiting:
-            self.reuse.prefixes.lay_out(sequence)
-            self._push(sequence)
+            self.enqueue(sequence)
         for sequence in self.held.values():
             self.order.classify(sequence)
         for sequence in list(self.running):
