@@ -4,14 +4,17 @@ Every answer is compared to the last bit with that of an engine that caches noth
 """
 
 import random
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from firsttoken_runtime.engine import flags
+from firsttoken_runtime.cache import disk_folder
+from firsttoken_runtime.engine import flags, host_tier
 from firsttoken_runtime.engine.local import LocalEngine
+from firsttoken_runtime.server import engine_client
 from runtime import cached_engine, tiny_model
 from runtime.cached_engine import BLOCK
 
@@ -168,6 +171,22 @@ def test_a_folder_that_cannot_be_used_is_served_without(
     local.engine.close()
     assert "host tier, unwritable" in caplog.text
     assert blocked.read_text() == "a file where the folder should be"
+
+
+def test_a_slow_disk_does_not_hold_up_the_end(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert host_tier.CLOSING_S < engine_client.SHUTDOWN_GRACE_S, "else the engine is killed in the middle"
+    monkeypatch.setattr(host_tier, "CLOSING_S", 0.4)
+    is_quick = threading.Event()
+    monkeypatch.setattr(disk_folder.Folder, "write", lambda *_: is_quick.wait(30.0))
+    local = started(model, tmp_path)
+    asked(local)
+    asked(local)
+    began_s = time.monotonic()
+    local.engine.close()
+    assert time.monotonic() - began_s < 3.0
+    is_quick.set()
 
 
 def test_a_tier_smaller_than_what_the_folder_holds_takes_what_fits(

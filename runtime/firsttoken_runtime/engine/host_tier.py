@@ -21,6 +21,8 @@ from firsttoken_runtime.scheduler.sequence import ScheduledStep
 
 IDLE_RESTORE_S = 0.05
 """Of a turn without a step, for taking in what the folder had."""
+CLOSING_S = 4.0
+"""In which the folder takes what is still to be kept; who waits longer for the engine to end kills it."""
 _log = logging.getLogger(__name__)
 
 
@@ -149,8 +151,8 @@ class HostTier:
         if self._copies is None:
             return
         if self._folder and self._is_on:
-            self._copies.keep(findable)
-        self._copies.close()
+            self._copies.keep(findable, CLOSING_S / 2)
+        self._copies.close(CLOSING_S / 2)
         self._copies = None
 
     def _made(self, cut: Cut) -> copies.Copies:
