@@ -86,6 +86,13 @@ def test_threads_and_library_are_of_the_device_class() -> None:
     assert torch.__version__ in lineage.device_class(device, 1)
 
 
+def test_processors_with_other_vector_extensions_are_of_other_classes() -> None:
+    text = "processor\t: 0\nmodel name\t: One\nflags\t\t: fpu avx2 sse avx512f amx_tile fma\nflags\t\t: avx\n"
+    assert lineage.vector_extensions(text) == "amx_tile avx2 avx512f fma"
+    assert lineage.vector_extensions("Features\t: fp asimd bf16 sve\n") == "asimd bf16 sve"
+    assert lineage.vector_extensions("") == ""
+
+
 def test_the_code_digest_is_stable_within_one_tree() -> None:
     assert lineage.code_digest() == lineage.code_digest()
 

@@ -21,6 +21,7 @@ from firsttoken_runtime.cache import layout, storage
 from firsttoken_runtime.engine import block_bytes
 
 _READ_BYTES = 1 << 20
+_VECTOR_EXTENSIONS = ("amx", "asimd", "avx", "bf16", "f16c", "fma", "i8mm", "sve")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "merges.txt")
 
 
@@ -109,11 +110,29 @@ def code_digest() -> str:
     return content_digest(files if compiled is None else [*files, compiled])
 
 
+def vector_extensions(cpuinfo: str) -> str:
+    """Of a processor, from Linux's description: libraries choose their kernels by these, by more of them than
+    torch tells (AMX, for one)."""
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return " ".join(sorted(one for one in value.split() if one.startswith(_VECTOR_EXTENSIONS)))
+    return ""
+
+
+def _vector_extensions() -> str:
+    try:
+        return vector_extensions(Path("/proc/cpuinfo").read_text())
+    except OSError:
+        return ""
+
+
 def device_class(device: torch.device, threads: int) -> str:
     """Devices of one class give one result for the same call."""
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         kind = f"{properties.name} sm_{properties.major}{properties.minor}"
     else:
-        kind = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {threads} threads"
+        cpu = torch.backends.cpu.get_cpu_capability()
+        kind = f"{platform.machine()} {cpu} {_vector_extensions()} {threads} threads"
     return f"{device.type} {kind} torch {torch.__version__}"
