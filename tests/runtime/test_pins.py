@@ -123,6 +123,21 @@ async def test_pins_are_computed_once_and_again_after_a_switch(tmp_path, monkeyp
         assert await cached() == whole_blocks
 
 
+async def test_what_fails_is_tried_again_and_the_others_are_not(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(pins, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(pins, "RETRY_EVERY_S", 0.05)
+    entries = pins.read(_file(tmp_path, ["a text", [97, fake_engine.FAIL]]))
+    async with serving() as served:
+
+        async def has_failed_twice() -> bool:
+            return caplog.text.count("entry 1 is not computed: NaN in the logits") >= 2
+
+        await served.service.pin(entries)
+        await until(has_failed_twice)
+        decisions = (await served.state())["cache"]["rule_decisions_total"]
+        assert decisions["shared"] == len("a text"), "computed once"
+
+
 async def test_a_server_without_pins_looks_for_nothing():
     async with serving() as served:
         await served.service.pin([])

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 MAX_PINS = 64
 MAX_FILE_BYTES = 4 * 2**20
 LOOK_EVERY_S = 1.0
+RETRY_EVERY_S = 60.0
+"""For what failed though it can be served, as in a step for which there was no memory."""
 
 Entry = TokenizeChatRequest | TokenizePromptRequest | list[int]
 
@@ -59,31 +61,38 @@ class Pins:
     async def keep_computing(self, client: EngineClient) -> None:
         """Look again and again whether they are computed under what is in force, until cancelled or the
         engine is gone."""
+        left: list[int] = []
+        next_try_s = 0.0
         while client.life.is_ready:
             stats = client.stats
             in_force = None if stats is None else (stats.lineage, client.flags.generation)
             if in_force != self._computed_under:
-                self._computed_under = in_force
-                await self._compute(client)
+                self._computed_under, left, next_try_s = in_force, list(range(len(self.prompts))), 0.0
+            if left and time.monotonic() >= next_try_s:
+                left = [index for index in left if not await self._is_settled(index, client)]
+                next_try_s = time.monotonic() + RETRY_EVERY_S
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _compute(self, client: EngineClient) -> None:
-        for index, ids in enumerate(self.prompts):
-            wanted = Wanted(
-                ids,
-                core.SamplingParams(max_tokens=1, temperature=0.0),
-                priority=LARGEST_INT,  # after whoever waits in the default class
-                expected_output_tokens=1,
-                shared_prefix_tokens=len(ids),
-            )
-            try:
-                with client.group([wanted], time.monotonic()) as group:
-                    (sequence,) = group.sequences
-                    while not sequence.has_finished:
-                        await group.wait()
-                        sequence.take()
-            except errors.ApiError as error:
-                log.warning("the pinned prompt of entry %d is not computed: %s", index, error.message)
+    async def _is_settled(self, index: int, client: EngineClient) -> bool:
+        """Compute one; False if that failed and may succeed another time."""
+        ids = self.prompts[index]
+        wanted = Wanted(
+            ids,
+            core.SamplingParams(max_tokens=1, temperature=0.0),
+            priority=LARGEST_INT,  # after whoever waits in the default class
+            expected_output_tokens=1,
+            shared_prefix_tokens=len(ids),
+        )
+        try:
+            with client.group([wanted], time.monotonic()) as group:
+                (sequence,) = group.sequences
+                while not sequence.has_finished:
+                    await group.wait()
+                    sequence.take()
+        except errors.ApiError as error:
+            log.warning("the pinned prompt of entry %d is not computed: %s", index, error.message)
+            return isinstance(error, errors.BadRequestError)
+        return True
 
 
 class _Strict(UnknownNames):
