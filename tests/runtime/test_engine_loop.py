@@ -163,6 +163,26 @@ def test_nan_in_the_logits_ends_one_sequence(folder: Path, expected: list[list[i
     engine.loop.scheduler.check_integrity()
 
 
+@pytest.mark.parametrize("batch_invariant", [True, False])
+def test_what_nan_spoils_before_it_is_found_by_nobody(folder: Path, batch_invariant: bool) -> None:
+    """Masked attention gives a token behind a weight of zero; NaN survives that: blocks before it have it too.
+    The chunk with it ends before the prompt does, so no logits tell."""
+    engine = tiny_model.engine(folder, batch_invariant=batch_invariant, max_num_batched_tokens=64)
+    with torch.inference_mode():
+        engine.engine.runner.model.embedding[130] = float("nan")
+    common = [(7 * i) % 120 for i in range(48)]
+    bad = engine.submit([*common, 130, *common], tiny_model.greedy())
+    engine.run()
+    assert engine.failure_codes[bad] == "not_finite"
+    good = engine.submit([*common, 5], tiny_model.greedy())
+    engine.run()
+    assert len(engine.tokens[good]) == 12
+    again = engine.submit([*common, 5], tiny_model.greedy())
+    engine.run()
+    assert engine.cached_tokens[again] == 48
+    assert engine.tokens[again] == engine.tokens[good]
+
+
 @pytest.mark.parametrize("part", ["execute", "sample"])
 def test_a_step_that_runs_out_of_memory_ends_its_sequences_only(
     folder: Path,

@@ -135,7 +135,11 @@ class Loop:
         except failures.ALLOCATION as error:  # sorting many rows of a large vocabulary takes memory too
             self._fail_step(step, error)
             return []
-        failed = scored.failures | sampled.failures
+        broken = {
+            sequence_id: core.Failure(sequence_id=sequence_id, message=sampler.NOT_FINITE, code="not_finite")
+            for sequence_id in forward.broken
+        }
+        failed = broken | scored.failures | sampled.failures
         for failure in failed.values():
             self._fail(failure)
         self._prompts += [prompt for prompt in scored.prompts if prompt.sequence_id not in failed]

@@ -29,6 +29,10 @@ class Forward:
     """[R, V] fp32: the last token of each work that samples, in step order."""
     prompts: Mapping[int, torch.Tensor] = field(default_factory=dict)
     """Sequence id -> hidden rows [T, H] of its chunk, where the logprobs of the prompt are wanted."""
+    broken: frozenset[int] = frozenset()
+    """Sequences with a token in their chunk whose hidden row is not finite. Attention masks by a weight of
+    zero, and zero times NaN is NaN: such a token spoils those before it in its chunk, which others would find
+    in the cache. So these sequences fail before anything of the chunk can be found."""
 
 
 class Runner:
@@ -90,7 +94,11 @@ class Runner:
         if self.monitor is not None and (observed := self.monitor.observers(rows.attention_plan)):
             rows = dataclasses.replace(rows, observed=observed)
         hidden = self.model.hidden(rows, self.layers)
-        return Forward(self.model.logits(hidden.index_select(0, rows.logit_rows)), _prompts(step, hidden))
+        return Forward(
+            self.model.logits(hidden.index_select(0, rows.logit_rows)),
+            _prompts(step, hidden),
+            _broken(step, hidden),
+        )
 
     @torch.inference_mode()
     def logits_by_tile(self, hidden: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -107,6 +115,19 @@ def _prompts(step: ScheduledStep, hidden: torch.Tensor) -> dict[int, torch.Tenso
             prompts[work.sequence.sequence_id] = hidden[row : row + work.num_tokens]
         row += work.num_tokens
     return prompts
+
+
+def _broken(step: ScheduledStep, hidden: torch.Tensor) -> frozenset[int]:
+    row = len(step.decodes)
+    is_finite = hidden[row:].isfinite().all(dim=1)
+    if bool(is_finite.all()):
+        return frozenset()
+    by_work = torch.split(is_finite, [work.num_tokens for work in step.prefills])
+    return frozenset(
+        work.sequence.sequence_id
+        for work, rows in zip(step.prefills, by_work, strict=True)
+        if not bool(rows.all())
+    )
 
 
 def step_input(
