@@ -165,7 +165,7 @@ def test_nan_in_the_logits_ends_one_sequence(folder: Path, expected: list[list[i
 
 @pytest.mark.parametrize("batch_invariant", [True, False])
 def test_what_nan_spoils_before_it_is_found_by_nobody(folder: Path, batch_invariant: bool) -> None:
-    """Masked attention gives a token behind a weight of zero; NaN survives that: blocks before it have it too.
+    """Attention gives what is masked a weight of zero, and NaN survives that: blocks before it have it too.
     The chunk with it ends before the prompt does, so no logits tell."""
     engine = tiny_model.engine(folder, batch_invariant=batch_invariant, max_num_batched_tokens=64)
     with torch.inference_mode():
