@@ -97,7 +97,9 @@ def seconds(
         is_busy = engine.running > 0 or engine.waiting > 0
         rest_s = RUNNING_STEP_LEFT * beside_s if is_busy else 0.0
     tokens = ahead_tokens + own_tokens
-    steps = max(math.ceil(tokens / chunk), math.ceil((ahead_requests + 1) / max(engine.max_prefill_batch, 1)))
+    steps = math.ceil(tokens / chunk)
+    if engine.max_prefill_batch:
+        steps = max(steps, math.ceil((ahead_requests + 1) / engine.max_prefill_batch))
     own_steps = math.ceil(own_tokens / chunk)
     room_tokens = steps * chunk - tokens
     own_s = own_steps * beside_s + (own_tokens + min(joining_tokens, room_tokens)) * step.per_prefill_token_s

@@ -15,6 +15,8 @@ MAX_HEAD_START_S = 30.0
 """As the scheduler's: whoever arrives later than that after a request is never taken before it."""
 UNKNOWN_OUTPUT_TOKENS = 128.0
 """Expected of an answer that nobody says anything about; as the scheduler does."""
+REPORT_AGE_S = 2.0
+"""An engine's report is of before, by its own step and by the time between two looks."""
 LEAST_LEFT_SHARE = 0.25
 """An answer that is longer than expected is expected to go on for this part of what it has."""
 
@@ -78,6 +80,7 @@ class Backlog:
         self.line: list[Entry] = []
         """Those that wait, in the scheduler's order."""
         self.running: dict[Entry, None] = {}
+        self._busy_at_s = float("-inf")
         self.unaccounted_tokens = 0
         """In the engine's line, of requests that are not on these books."""
         self.rate = DemandRate()
@@ -95,20 +98,25 @@ class Backlog:
         if entry not in self.waiting:
             return
         self._leave(entry)
+        self._busy_at_s = now
         entry.first_content_s = now
         entry.started_step = step
         self.running[entry] = None
 
-    def close(self, entry: Entry) -> None:
+    def close(self, entry: Entry, now: float) -> None:
         """It ended, wherever it was; once more is harmless."""
+        self._busy_at_s = now
         if entry in self.waiting:
             self._leave(entry)
         self.running.pop(entry, None)
 
-    def reconcile(self, engine_backlog_tokens: int, now: float, report_age_s: float) -> None:
-        """The engine's count of prompt tokens in its line, as of a report so old."""
-        sent = sum(one.uncached_tokens for one in self.waiting if one.admitted_s <= now - report_age_s)
-        self.unaccounted_tokens = max(0, engine_backlog_tokens - sent) if not self.waiting else 0
+    def reconcile(self, engine_backlog_tokens: int, now: float) -> None:
+        """The engine's count of prompt tokens in its line. It is looked at only where these books have long
+        been empty: a report is older than what has just ended here."""
+        if self.waiting:
+            self._busy_at_s = now
+        is_empty = now - self._busy_at_s > REPORT_AGE_S
+        self.unaccounted_tokens = engine_backlog_tokens if is_empty else 0
 
     def ahead(self, priority: int, own_start_by_s: float, given: Mapping[Entry, int]) -> Ahead:
         """Of a request with that place in the line; given: tokens that the step which runs computes."""

@@ -32,7 +32,7 @@ PRIOR_WEIGHT = 12.0
 """In errors right at the limit."""
 NEARNESS = 0.5
 """An error counts 1/e when its estimate is this far from the limit, in logarithms."""
-LEAST_WEIGHT = 0.02
+LEAST_WEIGHT = 0.005
 """Of estimates far below the limit, so that something is known before it is reached. One far above it is from
 a time with another limit and says nothing."""
 LARGEST_SPREAD = 10.0

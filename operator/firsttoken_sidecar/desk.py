@@ -72,11 +72,11 @@ class Desk:
         self._speed = ASSUMED_SPEED
         self._refused_at_s = float("-inf")
 
-    def hear(self, state: EngineState, now: float, report_age_s: float = 0.0) -> None:
+    def hear(self, state: EngineState, now: float) -> None:
         """The engine's report."""
         self.pace.hear(state)
         self.lengths.medians = state.output_tokens_by_class
-        self.backlog.reconcile(state.backlog_tokens, now, report_age_s)
+        self.backlog.reconcile(state.backlog_tokens, now)
 
     def decide(
         self, request: Request, cached_tokens: int, now: float
@@ -166,7 +166,7 @@ class Desk:
             self._decided(entry, now)
         if completion_tokens is not None and entry.first_content_s is not None:
             self.lengths.note(entry.request_class, entry.max_tokens, completion_tokens)
-        self.backlog.close(entry)
+        self.backlog.close(entry, now)
         self._count()
         self.steps.seen(now)
 

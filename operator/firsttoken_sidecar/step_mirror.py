@@ -84,7 +84,8 @@ class StepMirror:
         budget = max(pace.chunk_tokens, 1)
         share = max(budget // 2, LEAST_SHARE_TOKENS) if len(line) > 1 else budget
         slots = pace.max_num_seqs - len(self._backlog.running) if pace.max_num_seqs else len(line)
-        for entry in line[: min(max(pace.max_prefill_batch, 1), max(slots, 0))]:
+        most = min(pace.max_prefill_batch or len(line), max(slots, 0))
+        for entry in line[:most]:
             if budget <= 0:
                 break
             if entry.admitted_s > now:
