@@ -32,6 +32,7 @@ class Upstream:
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
+        self._content = response.content
         self._first: bytes | None = None
         self._is_over = False
         self.status = response.status
@@ -43,19 +44,16 @@ class Upstream:
 
         Raises BrokenOffError.
         """
-        self._first = await self._next()
+        self._first = await self.read()
 
     async def read(self) -> bytes:
         if self._first is not None:
             first, self._first = self._first, None
             return first
-        return await self._next()
-
-    async def _next(self) -> bytes:
         if self._is_over:
             return b""
         try:
-            chunk = await self._response.content.readany()
+            chunk = await self._content.readany()
         except (aiohttp.ClientError, OSError) as error:
             raise BrokenOffError(_name(error)) from error
         self._is_over = not chunk

@@ -55,20 +55,23 @@ class Relay:
         watched: stopwatch.Stopwatch | None,
     ) -> None:
         event_end = content.EventEnd()
+        read, write = answer.read, response.write
         while True:
             try:
-                chunk = await answer.read()
+                chunk = await read()
             except answers.BrokenOffError as error:
                 await self._break_off(request, response, error, event_end)
                 return
             if not chunk:
                 break
-            passed = watched.feed(chunk) if watched is not None else chunk
-            if passed:
-                await response.write(passed)
+            if watched is None:
+                await write(chunk)
+                event_end.watch(chunk)
+                continue
+            if passed := watched.feed(chunk):
+                await write(passed)
                 event_end.watch(passed)
-            if watched is not None:
-                watched.written()
+            watched.written()
         if watched is None:
             await response.write_eof()
             return
