@@ -30,6 +30,8 @@ from firsttoken_sidecar import (
 )
 
 ASK_LIMIT_S = 0.02
+PRIORITY_FLAG = "priority"
+"""While the engine has it in force, it takes requests in order of class."""
 
 Ask = Callable[[bytes, Mapping[str, str], float], Awaitable[bytes | None]]
 """Body, headers and time limit -> the engine's answer to `POST /estimate`; None: it cannot say."""
@@ -124,7 +126,7 @@ class Admitter:
         if limit.limit_s is None:
             return None
         declared = classes.by_name(settings, inspected.request_class)
-        is_ordered = any(flag.name == "priority" and flag.enabled for flag in settings.flags)
+        is_ordered = self._heard is not None and PRIORITY_FLAG in self._heard.flags.enabled
         priority = declared.priority if declared is not None and is_ordered else 0
         return self._asking(arrival, priority, limit.limit_s)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from firsttoken_api import errors, hot_settings, names
-from firsttoken_api.state import EngineState
+from firsttoken_api.state import EngineState, FlagsState
 from firsttoken_sidecar import admitter, arrivals, caller, engines, inspection, stages
 from sidecar.admission_builders import engine
 
@@ -19,7 +19,7 @@ TEXT = b"a long shared beginning " * 200
 def settings(**changes: Any) -> hot_settings.HotSettings:
     known: dict[str, Any] = {
         "generation": 1,
-        "flags": (hot_settings.EffectiveFlag(name="priority", enabled=True),),
+        "flags": (),
         "objective": hot_settings.Objective(ttft_p95_s=1.0),
     }
     return hot_settings.HotSettings(**known | changes)
@@ -122,8 +122,9 @@ async def test_each_class_has_its_limit_and_the_default_one_that_of_the_service(
 
 
 async def test_more_urgent_ones_go_first_only_while_the_engine_does_so() -> None:
-    ordered = Setup(classes=CLASSES, default_class="chat")
-    plain = Setup(classes=CLASSES, default_class="chat", flags=())
+    in_order = engine(max_num_seqs=64, flags=FlagsState(enabled=("priority",)))
+    ordered = Setup(in_order, classes=CLASSES, default_class="chat")
+    plain = Setup(classes=CLASSES, default_class="chat")
     for setup, is_first in ((ordered, True), (plain, False)):
         for _ in range(20):
             await setup.admitter.admit(arrival(request_class="batch"))
