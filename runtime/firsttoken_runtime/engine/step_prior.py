@@ -11,8 +11,8 @@ from firsttoken_api.step_time import StepTime
 
 REPEATS = 2
 FEW_TOKENS = 32
-MANY_TOKENS = 256
-MANY_ROWS = 16
+MANY_TOKENS = 128
+MANY_ROWS = 8
 
 
 def measure(
