@@ -1,11 +1,14 @@
 """What the scheduler measures and reports."""
 
 import gc
+import random
 from types import FunctionType, ModuleType
 
 import pytest
 
+from firsttoken_api.step_time import StepTime
 from firsttoken_runtime.scheduler import classes, intervals, lengths, speed
+from runtime import simulation
 from runtime.scheduling import BATCH, URGENT, run_step, sampled, scheduler, sequence
 
 
@@ -186,3 +189,33 @@ def test_medians_are_of_the_last_answers() -> None:
     for _ in range(lengths.WINDOW):
         one.add("a", 100, 110)
     assert one.medians() == {"a": 100}
+
+
+def test_the_prices_of_steps_are_found_from_the_steps() -> None:
+    """Whatever was measured at the start, also while answers and prompts share steps."""
+    one = scheduler(num_blocks=400, max_num_batched_tokens=128)
+    one.assume(StepTime(fixed_s=0.2, per_prefill_token_s=0.0001))
+    assert one.stats().step_time == StepTime(fixed_s=0.2, per_prefill_token_s=0.0001)
+
+    def draw(numbers: random.Random, client: int) -> simulation.Request:
+        return simulation.Request(prompt=numbers.randint(5, 120), max_tokens=numbers.randint(1, 20))
+
+    simulation.closed_loop(one, draw, clients=12, requests=150)
+    found = one.stats().step_time
+    assert found is not None
+    for prefill, decoding in ((100, 0), (64, 6), (0, 8)):
+        true_s = simulation.STEP_S + simulation.TOKEN_S * (prefill + decoding)
+        assert found.seconds(prefill, decoding, 0) == pytest.approx(true_s, rel=0.15), (prefill, decoding)
+
+
+def test_a_look_has_what_an_estimate_needs() -> None:
+    one = scheduler(max_num_seqs=2, max_num_batched_tokens=64, max_prefill_batch=3)
+    for number in range(4):
+        one.submit(sequence(number, prompt=20, max_tokens=5))
+    run_step(one)
+    run_step(one)
+    stats = one.stats()
+    assert (stats.max_num_seqs, stats.max_prefill_batch) == (2, 3)
+    assert (stats.running, stats.decoding, stats.waiting) == (2, 2, 2)
+    assert stats.chunk_tokens == 64 - stats.decoding
+    assert stats.context_tokens == 2 * 21
