@@ -12,13 +12,15 @@ from typing import Any
 from aiohttp import web
 from pydantic import ValidationError
 
-from firsttoken_api import names
+from firsttoken_api import flags, names
 from firsttoken_api.hot_settings import ClassSettings, HotSettings
 from firsttoken_api.state import EngineState, FlagsState
 from firsttoken_runtime.bench import paced_answer, paced_loop, pacing
 
 MODEL = paced_answer.MODEL
 MAX_MODEL_LEN = 131_072
+ENABLED = tuple(name for name in flags.BUILT if flags.BY_NAME[name].on_by_default)
+"""As our engine starts. They are reported, and change nothing: it orders by class whatever they say."""
 DEFAULT_OUTPUT_TOKENS = 16
 JSON = "application/json"
 
@@ -28,7 +30,7 @@ class Paced:
 
     def __init__(self, loop: paced_loop.Loop) -> None:
         self._loop = loop
-        self._flags = FlagsState()
+        self._flags = FlagsState(enabled=ENABLED)
         self._classes: dict[str, ClassSettings] = {}
         self._default_class = ""
 

@@ -19,6 +19,7 @@ from firsttoken_runtime.bench import (
     ending,
     gateway,
     load,
+    paced_server,
     rounds,
     routing,
     routing_plot,
@@ -113,7 +114,7 @@ async def _cluster(
     hosts = routing.HOSTS[:count]
     ports = beside.free_ports(routing.HOSTS, 2)
     options = ["--prefill-tokens-per-s", str(routing.PREFILL_TOKENS_PER_S)]
-    document = beside.settings((), NEVER_S)
+    document = beside.settings(paced_server.ENABLED, NEVER_S)
     async with AsyncExitStack() as stack:
         engines, sidecars = [], []
         for index in range(count):
