@@ -5,6 +5,7 @@ ends it at once.
 """
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -29,6 +30,9 @@ async def serve(chosen: settings.Settings) -> None:
     loop.add_signal_handler(signal.SIGTERM, on_terminate)
     loop.add_signal_handler(signal.SIGINT, interrupted.set)
     async with sidecar.running(chosen) as running:
+        # What is here now stays. Looking through it for garbage would hold up every stream, again and again.
+        gc.collect()
+        gc.freeze()
 
         async def drained_on_signal() -> None:
             await terminated.wait()
