@@ -63,3 +63,30 @@ async def test_it_is_not_waited_for_for_ever(tmp_path):
 async def test_processor_time_of_a_process_and_its_children():
     assert child.cpu_seconds(os.getpid()) > 0
     assert child.cpu_seconds(2**22 + 1) == 0.0
+
+
+async def test_it_ends_with_a_bench_that_is_killed(tmp_path):
+    code = (
+        "import asyncio, pathlib, sys\n"
+        "from firsttoken_runtime.bench import child\n"
+        "async def main():\n"
+        "    command = (sys.executable, '-c', 'import time; print(\"up\", flush=True); time.sleep(60)')\n"
+        "    async with child.running(command, pathlib.Path(sys.argv[1])) as started:\n"
+        "        await child.until_said(started, lambda said: 'up' in said, 20)\n"
+        "        print(started.pid, flush=True)\n"
+        "        await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    bench = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code, str(tmp_path / "inner")), stdout=asyncio.subprocess.PIPE
+    )
+    assert bench.stdout is not None
+    pid = int(await bench.stdout.readline())
+    assert is_alive(pid)
+    bench.kill()
+    await bench.wait()
+    for _ in range(200):
+        if not is_alive(pid):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it is still there")

@@ -17,11 +17,16 @@ from firsttoken_api.errors import UserError
 
 GRACE_S = 20.0
 POLL_S = 0.1
-# Sets the affinity and becomes the command, so that the pid stays.
-_PINNED = """
-import os, sys
-os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
-os.execv(sys.argv[2], sys.argv[2:])
+# Becomes the command, so that the pid stays. Where the system can, it ends with this process, also when that
+# is killed; held to cores, if any are named.
+_BECOME = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if sys.argv[1]:
+    os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
+os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
@@ -59,9 +64,7 @@ async def running(
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Child]:
     """From start to end; what was started is gone afterwards, whatever happened."""
-    argv = list(command)
-    if cores:
-        argv = [sys.executable, "-c", _PINNED, ",".join(map(str, sorted(cores))), *command]
+    argv = [sys.executable, "-c", _BECOME, ",".join(map(str, sorted(cores))), *command]
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *argv,
