@@ -204,6 +204,26 @@ def test_who_waits_for_a_prefix_does_not_starve() -> None:
         assert steps <= turns.EVERY * (4 + 1)
 
 
+def test_a_prefix_that_another_computes_first_is_not_waited_for() -> None:
+    """One that is scored follows nobody, and here it gets more of each step than the leader."""
+    one = caching_scheduler(max_num_batched_tokens=96)
+    leader, follower = sequence(1, range(200), 1), sequence(2, range(200), 1, arrival_s=1.0)
+    scored = sequence(3, range(200), 1, request_class=URGENT, prompt_logprobs=0)
+    for each in (leader, follower):
+        one.submit(each)
+    run_step(one)
+    assert waits(one) == 1
+    one.submit(scored)
+    while scored.num_computed_tokens < 192:
+        assert not follower.was_admitted
+        run_step(one)
+    assert leader.num_computed_tokens < 192
+    assert waits(one) == 0
+    run_step(one)
+    assert follower.cached_tokens == 192
+    drain(one)
+
+
 def test_static_batches_do_not_wait_for_each_other() -> None:
     one = caching_scheduler(continuous_batching=False, chunk_tokens=None)
     for number in (1, 2):

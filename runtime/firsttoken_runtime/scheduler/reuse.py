@@ -119,16 +119,14 @@ class Reuse:
             first, end = max(num_device, sequence.num_public_blocks), sequence.num_tokens // size
             self.in_flight.lead(sequence, [sequence.key(index) for index in range(first, end)])
 
-    def publish(self, sequence: Sequence) -> list[Sequence]:
-        """Its newly filled blocks can be found. -> who waited for them."""
+    def publish(self, sequence: Sequence) -> list[tuple[Sequence, list[Sequence]]]:
+        """Its newly filled blocks can be found. -> for each that somebody was to compute for others, who that
+        is, most often itself, and who waited for it."""
         filled = self.prefixes.publish(sequence)
-        if not self.in_flight.is_leader(sequence):
+        if not len(self.in_flight):
             return []
-        return [
-            follower
-            for index in filled
-            for follower in self.in_flight.published(sequence, sequence.key(index))
-        ]
+        arrived = (self.in_flight.arrived(sequence.key(index)) for index in filled)
+        return [one for one in arrived if one is not None]
 
     def note_victim(self, sequence: Sequence) -> None:
         """It is about to lose its blocks."""

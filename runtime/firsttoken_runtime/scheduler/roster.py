@@ -128,11 +128,11 @@ class Roster:
 
     def publish(self, sequence: Sequence) -> None:
         """Blocks of it were filled: they can be found, and who waited for them is in line again."""
-        ready = self.reuse.publish(sequence)
-        for follower in ready:
-            self.waiting.unpark(follower)
-        if ready:
-            self._place_again(sequence)
+        for leader, ready in self.reuse.publish(sequence):
+            for follower in ready:
+                self.waiting.unpark(follower)
+            if ready:
+                self._place_again(leader)
 
     def pay(self, sequence: Sequence, num_tokens: int) -> None:
         """So many of its known tokens need not be computed again any more."""

@@ -62,9 +62,6 @@ class InFlight:
         if one.keys:
             self._leads[sequence.sequence_id] = one
 
-    def is_leader(self, sequence: Sequence) -> bool:
-        return sequence.sequence_id in self._leads
-
     def leader_of_key(self, key: bytes) -> Sequence | None:
         """Who computes the block with that key."""
         found = self._by_key.get(key)
@@ -97,20 +94,20 @@ class InFlight:
         del lead.followers[follower.sequence_id]
         self._lend(lead)
 
-    def published(self, sequence: Sequence, key: bytes) -> list[Sequence]:
-        """Its block with that key is there. -> who waited for just that."""
-        lead = self._by_key.get(key)
-        if lead is None or lead.sequence is not sequence:
-            return []
-        del self._by_key[key]
+    def arrived(self, key: bytes) -> tuple[Sequence, list[Sequence]] | None:
+        """A block with that key is there, whoever was first. -> who was to compute it, and who waited for
+        just that. None: nobody was."""
+        lead = self._by_key.pop(key, None)
+        if lead is None:
+            return None
         del lead.keys[key]
         ready = list(self._waiting_for.get(key, {}).values())
         for follower in ready:
             self.leave(follower)
         if not lead.keys:
             assert not lead.followers, "somebody waits for nothing"
-            del self._leads[sequence.sequence_id]
-        return ready
+            del self._leads[lead.sequence.sequence_id]
+        return lead.sequence, ready
 
     def stop(self, leader: Sequence) -> list[Sequence]:
         """It computes nothing for others any more. -> who waited for it, first come first."""
