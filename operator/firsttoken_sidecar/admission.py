@@ -17,6 +17,9 @@ QUEUE_PART = 0.25
 """Of the limit, that a request may wait which would break it by its own work alone: it can never be served in
 time, and telling it to come again would be a lie."""
 
+MOST_HEADROOM = 0.9
+"""Of the room between an empty line and the limit, that is kept for those who were told to return."""
+
 
 class Reason(StrEnum):
     """Why a request was refused; a label of the metric."""
@@ -107,8 +110,9 @@ def decide(facts: Facts, limit_s: float) -> Admitted | Refused:
         return Admitted(estimate)
     if not facts.is_returning and queued_s > room_s * facts.part:
         return Refused(estimate, Reason.SHARE, queued_s - room_s * facts.part)
-    if not facts.is_returning and queued_s > room_s - facts.headroom_s:
-        return Refused(estimate, Reason.RESERVED, queued_s - room_s + facts.headroom_s)
+    headroom_s = min(facts.headroom_s, MOST_HEADROOM * room_s)
+    if not facts.is_returning and queued_s > room_s - headroom_s:
+        return Refused(estimate, Reason.RESERVED, queued_s - room_s + headroom_s)
     if facts.makes_others_late and not (facts.is_returning or facts.has_less_than_share):
         return Refused(estimate, Reason.PROMISED, queued_s)
     return Admitted(estimate)

@@ -43,6 +43,8 @@ BREACHES = 0.035
 """Of those let in near their limit, what is aimed at."""
 GAIN = 0.05
 MOST_BIAS = 0.8
+QUIET_S = 2.0
+BIAS_MEMORY_S = 20.0
 LEAST_BIAS = -0.15
 SHORTEST_S = 1e-6
 _PRIOR_POINTS = 32
@@ -63,6 +65,7 @@ class Correction:
         self._errors: deque[tuple[float, float, float]] = deque(maxlen=MOST_ERRORS)  # when, expected, actual
         self._spread = PRIOR_SPREAD
         self._bias = 0.0
+        self._decided_at_s = self._faded_at_s = -math.inf
         self._solved_at_s = -math.inf
         self._limit_s = 0.0
 
@@ -71,8 +74,10 @@ class Correction:
         if expected_s > 0:
             self._errors.append((now, expected_s, actual_s))
 
-    def decided(self, *, is_breach: bool, is_near: bool) -> None:
+    def decided(self, now: float, *, is_breach: bool, is_near: bool) -> None:
         """A request that was let in kept its limit or did not. is_near: its likely time was close to it."""
+        self._fade(now)
+        self._decided_at_s = now
         if is_breach:
             self._bias = min(self._bias + GAIN * (1 - BREACHES), MOST_BIAS)
         elif is_near:
@@ -85,7 +90,15 @@ class Correction:
         if now - self._solved_at_s >= REFRESH_S or limit_s != self._limit_s:
             self._solved_at_s, self._limit_s = now, limit_s
             self._spread = self._solve(limit_s, now, late)
+            self._fade(now)
         return self._spread + self._bias
+
+    def _fade(self, now: float) -> None:
+        """Whoever lets nobody in learns nothing: while nothing is decided, what breaches taught wears off."""
+        since_s = max(self._faded_at_s, self._decided_at_s + QUIET_S)
+        if now > since_s:
+            self._bias *= math.exp(-(now - since_s) / BIAS_MEMORY_S)
+            self._faded_at_s = now
 
     def _solve(self, limit_s: float, now: float, late: Iterable[tuple[float, float]]) -> float:
         weighted = list(_PRIOR)

@@ -26,6 +26,8 @@ ASSUMED_SPEED = 0.7
 """Seconds of requests' own work that an engine starts in a second, until it was seen at its limit; the rest
 of its time goes to what steps cost whatever is in them."""
 LEAST_SPEED = 0.05
+LEAST_LEFT_PART = 0.1
+"""Of the engine's speed, what less urgent requests are promised whatever the urgent take."""
 BUSY_AFTER_REFUSAL_S = 2.0
 HEADROOM_HORIZON_S = 1.0
 SCARCE_SLOTS = 0.8
@@ -36,8 +38,6 @@ PROMISED_MARGIN = 1.0
 """The part of what an estimate errs by that is kept free for who was let in, when others would go first."""
 LOWEST = -(2**31)
 """Less urgent than any class."""
-MOST_HEADROOM = 0.6
-"""Of the limit."""
 
 
 @dataclass(slots=True)
@@ -136,7 +136,10 @@ class Desk:
             cost_s,
             now=now,
             wait_s=refused.room_in_s,
-            speed=self._speed,
+            speed=max(
+                self._speed - self.backlog.rate.above(request.priority, now), LEAST_LEFT_PART * self._speed
+            ),
+            priority=request.priority,
             share=self.fairness.share(request.tenant, request.weight, now),
         )
 
@@ -233,10 +236,7 @@ class Desk:
             spread=spread,
             part=part,
             has_less_than_share=part >= 1 and self.fairness.share(request.tenant, request.weight, now) < 1,
-            headroom_s=min(
-                self.reservations.expected_s(now, HEADROOM_HORIZON_S) / self._speed,
-                MOST_HEADROOM * request.limit_s,
-            ),
+            headroom_s=self.reservations.expected_s(now, HEADROOM_HORIZON_S, request.priority) / self._speed,
             is_returning=self._place(request, now) is not None,
             makes_others_late=self._makes_late(ahead, self._delay_s(ahead, uncached, cost_s)),
         )
@@ -278,6 +278,7 @@ class Desk:
 
     def _decided(self, entry: backlog.Entry, now: float) -> None:
         self._correction(entry.request_class).decided(
+            now,
             is_breach=now - entry.arrival_s > entry.limit_s,
             is_near=entry.likely_s + entry.pushed_s > NEAR_PART * entry.limit_s,
         )

@@ -39,6 +39,7 @@ class Place:
     due_s: float
     until_s: float
     cost_s: float
+    priority: int = 0
 
 
 class Reservations:
@@ -47,8 +48,8 @@ class Reservations:
     def __init__(self) -> None:
         self._by_key: dict[Key, deque[Place]] = {}
         self._by_due: list[Place] = []
-        self._next_s: dict[str, float] = {}
-        """When the next place of a tenant comes up."""
+        self._next_s: dict[tuple[str, int], float] = {}
+        """When the next place of a tenant comes up, by priority: the urgent do not stand behind others."""
         self._came_up: dict[str, tuple[float, float]] = {}
         """By tenant: places that came up lately, and those of them that were taken up."""
 
@@ -61,24 +62,33 @@ class Reservations:
         return (taken + doubtful * DOUBT) / (came_up + DOUBT)
 
     def refuse(
-        self, key: Key, cost_s: float, *, now: float, wait_s: float, speed: float, share: float
+        self,
+        key: Key,
+        cost_s: float,
+        *,
+        now: float,
+        wait_s: float,
+        speed: float,
+        share: float,
+        priority: int = 0,
     ) -> int:
         """-> Retry-After, whole seconds.
 
         wait_s: until there is room again if nobody else comes; speed: seconds of work that the engine starts
-        in a second; share: of its tenant, 0..1.
+        in a second for requests of that priority; share: of its tenant, 0..1.
         """
         self.expire(now)
         for place in self._by_key.get(key, ()):  # too early: it has its time already
             if place.due_s > now:
                 return max(1, math.ceil(place.due_s - now))
         tenant = key[0]
-        next_s = max(self._next_s.get(tenant, 0.0), now + wait_s)
+        line = (tenant, priority)
+        next_s = max(self._next_s.get(line, 0.0), now + wait_s)
         retry_after_s = min(max(1, math.ceil(next_s - now)), LONGEST_RETRY_AFTER_S)
         if retry_after_s < LONGEST_RETRY_AFTER_S:
             pace = max(speed * DENSITY * share, 1e-3)
-            self._next_s[tenant] = next_s + cost_s * self.returned_share(tenant, 1.0) / pace
-        self._keep(key, cost_s, now, retry_after_s)
+            self._next_s[line] = next_s + cost_s * self.returned_share(tenant, 1.0) / pace
+        self._keep(key, cost_s, priority, now, retry_after_s)
         return retry_after_s
 
     def claim(self, key: Key, now: float) -> Place | None:
@@ -94,11 +104,16 @@ class Reservations:
         self._note_returned(place.key[0], 1.0)
         self._forget(place)
 
-    def expected_s(self, now: float, horizon_s: float) -> float:
-        """Seconds of work of those who are expected to come back within so many seconds."""
+    def expected_s(self, now: float, horizon_s: float, priority: int = 0) -> float:
+        """Seconds of work of those who are expected to come back within so many seconds, and are no less
+        urgent than that."""
         self.expire(now)
         until = bisect.bisect_right(self._by_due, now + horizon_s, key=_due_s)
-        return sum(place.cost_s * self.returned_share(place.key[0], 0.0) for place in self._by_due[:until])
+        return sum(
+            place.cost_s * self.returned_share(place.key[0], 0.0)
+            for place in self._by_due[:until]
+            if place.priority >= priority
+        )
 
     def expire(self, now: float) -> None:
         """Places whose time is over were not taken up."""
@@ -107,11 +122,11 @@ class Reservations:
             self._note_returned(place.key[0], 0.0)
             self._forget(place)
 
-    def _keep(self, key: Key, cost_s: float, now: float, retry_after_s: int) -> None:
+    def _keep(self, key: Key, cost_s: float, priority: int, now: float, retry_after_s: int) -> None:
         if len(self._by_due) >= MOST_PLACES:
             return
         due_s = now + retry_after_s
-        place = Place(key, due_s, due_s + LATEST_S + retry_after_s / 10, cost_s)
+        place = Place(key, due_s, due_s + LATEST_S + retry_after_s / 10, cost_s, priority)
         self._by_key.setdefault(key, deque()).append(place)
         bisect.insort(self._by_due, place, key=_due_s)
 

@@ -104,6 +104,8 @@ class Engine:
     reported: StepTime = TRUE_STEP
     noise: float = 0.05
     slots: int = SLOTS
+    preempts: bool = True
+    """Less urgent answers make way for more urgent prompts."""
 
 
 class Simulation:
@@ -234,6 +236,8 @@ class Simulation:
 
     def _preempt(self, call: Call) -> bool:
         """The latest answer of a less urgent class makes way, to be computed again."""
+        if not self._engine.preempts:
+            return False
         victims = [one for one in self._decoding if one.priority < call.priority and one.preemptions < 3]
         if not victims:
             return False

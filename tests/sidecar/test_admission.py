@@ -41,6 +41,7 @@ def test_a_tenant_over_its_share_may_use_a_part_of_the_room() -> None:
 
 def test_room_that_was_promised_is_for_those_who_return() -> None:
     assert reason(expected_s=0.8, headroom_s=0.3) is Reason.RESERVED
+    assert reason(expected_s=0.27, headroom_s=9.0) is None, "never all of it"
     assert reason(expected_s=0.8, headroom_s=0.3, is_returning=True) is None
     assert reason(expected_s=1.2, headroom_s=0.3, is_returning=True) is Reason.OBJECTIVE
 

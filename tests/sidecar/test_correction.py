@@ -79,15 +79,25 @@ def test_breaches_widen_the_margin_and_hits_near_the_limit_narrow_it() -> None:
     one = learned(1.0, 0.01)
     before = one.spread(LIMIT_S, 31.0)
     for _ in range(10):
-        one.decided(is_breach=True, is_near=False)
+        one.decided(31.0, is_breach=True, is_near=False)
     widened = one.spread(LIMIT_S, 31.0)
     assert widened > before + 0.3
     for _ in range(100):
-        one.decided(is_breach=False, is_near=False)
+        one.decided(31.0, is_breach=False, is_near=False)
     assert one.spread(LIMIT_S, 31.0) == widened
     for _ in range(1000):
-        one.decided(is_breach=False, is_near=True)
+        one.decided(31.0, is_breach=False, is_near=True)
     assert one.spread(LIMIT_S, 31.0) == pytest.approx(before + correction.LEAST_BIAS)
+
+
+def test_what_breaches_taught_wears_off_while_nobody_is_let_in() -> None:
+    one = learned(1.0, 0.01)
+    before = one.spread(LIMIT_S, 31.0)
+    for _ in range(10):
+        one.decided(31.0, is_breach=True, is_near=True)
+    widened = one.spread(LIMIT_S, 32.0)
+    assert one.spread(LIMIT_S, 32.5) == pytest.approx(widened, abs=0.01)
+    assert one.spread(LIMIT_S, 130.0) < before + 0.1
 
 
 def test_without_a_limit_nothing_is_added() -> None:

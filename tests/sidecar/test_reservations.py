@@ -1,5 +1,7 @@
 """Times to come again: one after the other, kept for who comes in time, and nothing for who never does."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ COST_S = 0.5
 def refuse(
     books: reservations.Reservations, number: int, now: float, tenant: str = "", **changes: float
 ) -> int:
-    facts = {"wait_s": 0.4, "speed": 1.0, "share": 1.0} | changes
+    facts: dict[str, Any] = {"wait_s": 0.4, "speed": 1.0, "share": 1.0} | changes
     return books.refuse((tenant, b"%d" % number), COST_S, now=now, **facts)
 
 
@@ -61,6 +63,18 @@ def test_each_tenant_has_a_line_of_its_own() -> None:
     for number in range(300):
         refuse(books, number, 100.0, "flood", share=0.5)
     assert refuse(books, 0, 100.0, "calm", share=0.5) == 1
+
+
+def test_the_urgent_do_not_stand_behind_the_others_nor_make_room_for_them() -> None:
+    books = reservations.Reservations()
+    for number in range(100):
+        refuse(books, number, 100.0, priority=0)
+    assert refuse(books, 100, 100.0, priority=10) == 1
+    for number in range(30):
+        place = books.claim(("", b"%d" % number), 102.0)
+        if place is not None:
+            books.take(place)
+    assert books.expected_s(103.0, 5.0, 0) > books.expected_s(103.0, 5.0, 10) == 0.0
 
 
 def test_who_never_returns_makes_times_short_and_keeps_no_room() -> None:
