@@ -12,7 +12,7 @@ LARGEST_BYTES = 2048
 RUNTIME_BYTES = 600 * 2**20
 """What an engine needs beside weights and KV cache."""
 VLLM_RUNTIME_BYTES = 3072 * 2**20
-"""The same of vLLM: three processes with torch. Measured on a CPU: 3.3 GB, what they share counted each time."""
+"""The same of vLLM: three processes with torch. On a CPU 3.3 GB were seen, shared pages counted each time."""
 
 
 class ModelFormat(StrEnum):
