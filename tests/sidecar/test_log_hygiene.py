@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 
 from firsttoken_api import names
 from firsttoken_sidecar import auth, logs
-from sidecar import fakes
+from sidecar import fakes, ports
 
 KEY = "s3cr3t-key-0123456789"
 PROMPT = "Why is marjoram in the soup? "
@@ -94,19 +93,11 @@ def chat(prompt: str = PROMPT, **fields: object) -> bytes:
     return json.dumps({"model": "s3cr3t", "messages": messages, "stream": True} | fields).encode()
 
 
-def free_port() -> int:
-    """On every address that the pair uses."""
-    with socket.socket() as probe:
-        probe.bind(("0.0.0.0", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextlib.asynccontextmanager
 async def pair(folder: Path) -> AsyncIterator[Pair]:
     secret = fakes.Mounts(folder)
     secret.write_keys(ENTRIES.encode())
-    http_port, ops_port = str(free_port()), str(free_port())
+    http_port, ops_port = map(str, ports.free(HOSTS, 2))
 
     def beside(engine: fakes.FakeEngine, host: str) -> contextlib.AbstractAsyncContextManager[fakes.Beside]:
         return fakes.beside(

@@ -14,20 +14,9 @@ import pytest
 from firsttoken_api import names
 from firsttoken_api import state as api_state
 from firsttoken_sidecar import peer
-from sidecar import fakes
+from sidecar import fakes, ports
 
 HOSTS = ("127.0.0.21", "127.0.0.22", "127.0.0.23")
-
-
-def free_ports() -> tuple[int, int]:
-    """Two that are free on all the hosts, as far as one can tell."""
-    with contextlib.ExitStack() as stack:
-        found = []
-        for _ in range(2):
-            first = stack.enter_context(socket.socket())
-            first.bind((HOSTS[0], 0))
-            found.append(first.getsockname()[1])
-        return found[0], found[1]
 
 
 @dataclass
@@ -70,7 +59,7 @@ class Replica:
 @contextlib.asynccontextmanager
 async def replicas(count: int, **changes: str) -> AsyncIterator[list[Replica]]:
     """So many replicas that know each other."""
-    http_port, ops_port = free_ports()
+    http_port, ops_port = ports.free(HOSTS, 2)
     made: list[Replica] = []
     async with contextlib.AsyncExitStack() as stack:
         for i, host in enumerate(HOSTS[:count]):

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -14,19 +13,12 @@ from aiohttp import web
 from firsttoken_api.state import LoadState, SidecarState
 from firsttoken_sidecar import addresses, peers, route_counts
 from firsttoken_sidecar import peer as peer_module
-from sidecar import fakes
+from sidecar import fakes, ports
 
 OWN, FIRST, SECOND = "127.0.0.11", "127.0.0.12", "127.0.0.13"
 
 
 READY = SidecarState(pod="chat-1", ready=True, load=LoadState(waiting=3))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((OWN, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass
@@ -96,7 +88,7 @@ class Setup:
 
 @contextlib.asynccontextmanager
 async def setup(*hosts: str, own: str | None = OWN) -> AsyncIterator[Setup]:
-    port = free_port()
+    (port,) = ports.free([OWN, FIRST, SECOND], 1)
     first, second = FakePeer(FIRST, port), FakePeer(SECOND, port)
     dns = Dns({"chat-peers": {OWN, FIRST, SECOND}})
     counts = route_counts.RouteCounts()
