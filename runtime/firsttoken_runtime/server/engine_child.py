@@ -24,14 +24,10 @@ from firsttoken_runtime.server import engine_entry
 
 log = logging.getLogger(__name__)
 
-HUGE_PAGES = {
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824"
-    ":glibc.malloc.trim_threshold=1073741824"
-}
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824"}
 """Every token reads all weights. In huge pages, and so in one heap, a CPU finds them faster: the linears of
-SmolLM2's decode step took about a tenth less. Nor is the end of the heap given back after each step, which is
-asked for again in the next: another tenth of a step that decodes 30. The C library reads this when a process
-starts; one that does not know it goes on without. It costs about 100 MiB of resident memory."""
+SmolLM2's decode step took about a tenth less. The C library reads this when a process starts; one that does
+not know it goes on without. It costs about 100 MiB of resident memory."""
 
 
 class EngineChild:
