@@ -56,7 +56,7 @@ def attention_decode(
     assert queries.is_contiguous(), queries.stride()
     assert out.is_contiguous(), out.stride()
     assert out.dtype == queries.dtype, out.dtype
-    addresses = [*_addresses(cache_layer.full, None)]
+    addresses = _addresses(cache_layer.full, None)
     addresses += [0] * 4 if compact is None else _addresses(compact.stored, compact.scales)
     cache = (ctypes.c_void_p * 8)(*addresses)
     full_type = TYPES[cache_layer.full.dtype]
@@ -83,14 +83,17 @@ def attention_decode(
             ctypes.c_float(0.0 if softcap is None else softcap),
         )
 
-    threads = min(torch.get_num_threads(), rows, len(decodes.slots) // _LEAST_KEYS_A_THREAD)
+    most_threads = torch.get_num_threads()
+    threads = min(most_threads, rows, len(decodes.slots) // _LEAST_KEYS_A_THREAD)
     if threads <= 1:
         run(0, rows)
         return
     mine, *others = itertools.pairwise(_shares(decodes, threads))
-    running = [native.workers(threads - 1).submit(run, *rows_of_one) for rows_of_one in others]
+    workers = native.workers(most_threads - 1)
+    running = [workers.submit(run, *rows_of_one) for rows_of_one in others]
     run(*mine)
-    native.wait(running)
+    for one in running:
+        one.result()
 
 
 def _addresses(stored: torch.Tensor, scales: torch.Tensor | None) -> list[int]:

@@ -9,7 +9,7 @@ import ctypes
 import functools
 import logging
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -53,10 +53,5 @@ def loaded_from() -> Path | None:
 
 @functools.cache
 def workers(count: int) -> ThreadPoolExecutor:
-    """Threads beside the calling one; a kernel holds no lock of Python's while it runs."""
+    """Threads beside the calling one, one pool for each number; a kernel holds no lock of Python's."""
     return ThreadPoolExecutor(count, thread_name_prefix="kernel")
-
-
-def wait(futures: list[Future[None]]) -> None:
-    for future in futures:
-        future.result()

@@ -162,49 +162,45 @@ async def test_a_connection_that_ends_before_the_answer_is_a_failure() -> None:
     assert caught.value.reason is PeerFailureReason.CONNECTION
 
 
-async def test_a_peer_that_goes_silent_is_not_waited_for() -> None:
-    arrived = asyncio.Event()
-    left = asyncio.Event()
+class Silent:
+    """A peer that takes a request and says nothing."""
 
-    async def handler(request: web.Request) -> web.StreamResponse:
-        arrived.set()
+    def __init__(self) -> None:
+        self.arrived = asyncio.Event()
+        self.left = asyncio.Event()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.arrived.set()
         try:
             await asyncio.Event().wait()
         finally:
-            left.set()
+            self.left.set()
         return web.Response()
 
+
+async def test_a_peer_that_goes_silent_is_not_waited_for() -> None:
+    silent = Silent()
     there = peer.Peer(THERE)
     there.seen(SidecarState(ready=True), None, 0.0, 0.0)
-    async with answering(handler) as port, forwarding_to(port) as forward:
+    async with answering(silent.answer) as port, forwarding_to(port) as forward:
         sending = asyncio.create_task(send(forward, there))
-        await arrived.wait()
+        await silent.arrived.wait()
         there.failed(peer.SILENT_S)
         with pytest.raises(forwarding.PeerFailedError) as caught:
             await sending
         assert caught.value.reason is PeerFailureReason.SILENT
-        await asyncio.wait_for(left.wait(), 5.0)
+        await asyncio.wait_for(silent.left.wait(), 5.0)
 
 
 async def test_a_client_that_leaves_is_told_to_the_peer() -> None:
-    arrived = asyncio.Event()
-    left = asyncio.Event()
-
-    async def handler(request: web.Request) -> web.StreamResponse:
-        arrived.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            left.set()
-        return web.Response()
-
-    async with answering(handler) as port, forwarding_to(port) as forward:
+    silent = Silent()
+    async with answering(silent.answer) as port, forwarding_to(port) as forward:
         sending = asyncio.create_task(send(forward))
-        await arrived.wait()
+        await silent.arrived.wait()
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
-        await asyncio.wait_for(left.wait(), 5.0)
+        await asyncio.wait_for(silent.left.wait(), 5.0)
 
 
 async def test_connections_are_kept() -> None:
