@@ -235,7 +235,6 @@ class Storm:
         self._draw = draw
         self._monkeypatch = monkeypatch
         self._switches = switches
-        self._execute = loaded.runner.execute
         self._beginnings = bases(draw)
 
     def turn(self) -> None:
@@ -252,16 +251,17 @@ class Storm:
             self._loaded.switch(draw.choice(self._switches))
         elif action < 0.65:
             preempt_one(self.engine, draw)
-        execute = self._out_of_memory if action > 0.99 else self._execute
-        self._monkeypatch.setattr(self._loaded.runner, "execute", execute)
-        self.engine.step()
+        # A context, since a patch that is undone at the test's end would keep each storm until then.
+        with self._monkeypatch.context() as patch:
+            if action > 0.99:
+                patch.setattr(self._loaded.runner, "execute", self._out_of_memory)
+            self.engine.step()
         self.engine.loop.scheduler.check_integrity()
         for sequence_id in self.aborted:
             assert not self.engine.loop.scheduler.is_open(sequence_id), "gone before the next step"
 
     def end(self) -> None:
         """What is open ends, and nothing is left behind."""
-        self._monkeypatch.setattr(self._loaded.runner, "execute", self._execute)
         self.engine.run()
         assert not self.engine.loop.scheduler.has_work
         assert self.engine.loop._sampler.num_kept == 0
