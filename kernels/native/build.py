@@ -1,7 +1,7 @@
 """Compiles the kernels of a CPU: hatchling calls this when the package is built, `make setup` in a checkout.
 
-Each source becomes one plain shared library an instruction set: no Python in it, no torch, no runtime
-detection, so one build serves every version of both. They are made beside the package's modules, where an
+The C files beside this one become one plain shared library an instruction set: no Python in it, no torch, no
+runtime detection, so one build serves every version of both. They are made beside the package's modules, where an
 editable install finds them, and are made again only when a source or a flag has changed. Without a compiler,
 and on processors that there are no kernels for, the package is complete all the same
 (`firsttoken_kernels/native.py` says what then happens); `FIRSTTOKEN_NATIVE=required` makes that an error.
@@ -18,7 +18,6 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCES = ("attention_decode.c",)
 TARGETS = {
     "avx512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
     "avx2": ("-march=x86-64-v3",),
@@ -27,6 +26,7 @@ TARGETS = {
 # No -ffast-math: NaN has to stay one, and the exponential rounds by adding and subtracting.
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared", "-Wall", "-Wextra")
 HERE = Path(__file__).parent
+SOURCES = sorted(HERE.glob("*.c"))
 FOLDER = HERE.parent / "firsttoken_kernels" / "_native"
 PROOF = "built-from"
 COMPILE_TIMEOUT_S = 300
@@ -67,8 +67,8 @@ def ensure() -> bool:
 
 def _proof() -> str:
     digest = hashlib.sha256(repr((TARGETS, FLAGS)).encode())
-    for source in SOURCES:
-        digest.update((HERE / source).read_bytes())
+    for source in [*SOURCES, *sorted(HERE.glob("*.h"))]:
+        digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
@@ -78,8 +78,7 @@ def _compile(compiler: str) -> None:
     running = []
     for name, march in TARGETS.items():
         fresh = FOLDER / f"{name}.so.{os.getpid()}"
-        sources = [str(HERE / source) for source in SOURCES]
-        command = [compiler, *FLAGS, *march, *sources, "-o", str(fresh)]
+        command = [compiler, *FLAGS, *march, *map(str, SOURCES), "-o", str(fresh)]
         running.append((name, fresh, subprocess.Popen(command, stderr=subprocess.PIPE, text=True)))
     ended = [
         (name, fresh, process.communicate(timeout=COMPILE_TIMEOUT_S), process)

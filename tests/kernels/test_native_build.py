@@ -21,7 +21,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec.loader.exec_module(module)
     (tmp_path / "small.c").write_text("int firsttoken_small(void) { return 1; }\n")
     monkeypatch.setattr(module, "HERE", tmp_path)
-    monkeypatch.setattr(module, "SOURCES", ("small.c",))
+    monkeypatch.setattr(module, "SOURCES", [tmp_path / "small.c"])
     monkeypatch.setattr(module, "FOLDER", tmp_path / "_native")
     monkeypatch.setattr(module.platform, "machine", lambda: "x86_64")
     monkeypatch.delenv("FIRSTTOKEN_NATIVE", raising=False)
