@@ -1,9 +1,9 @@
 """Compiles the kernels of a CPU: hatchling calls this when the package is built, `make setup` in a checkout.
 
-The C files beside this one become one plain shared library an instruction set: no Python in it, no torch, no
-runtime detection, so one build serves every version of both. They are made beside the package's modules, where an
-editable install finds them, and are made again only when a source or a flag has changed. Without a compiler,
-and on processors that there are no kernels for, the package is complete all the same
+The C files beside this one become one plain shared library an instruction set: no Python in it, no torch,
+no runtime detection, so one build serves every version of both. They are made beside the package's modules,
+where an editable install finds them, and are made again only when a source or a flag has changed. Without a
+compiler, and on processors that there are no kernels for, the package is complete all the same
 (`firsttoken_kernels/native.py` says what then happens); `FIRSTTOKEN_NATIVE=required` makes that an error.
 """
 
