@@ -3,9 +3,10 @@
  *     out[b, h] = sum_t softmax_t(scale * q[b, h] . K[slot(b, t), h / group]) * V[slot(b, t), h / group]
  *
  * Keys and values are read once, from where they lie, in the type in which they are stored; all arithmetic is
- * fp32. A sequence is walked in tiles of 8 or 16 keys with a running maximum and sum (online softmax, Milakov and
- * Gimelshein 2018), all KV heads of a tile before the next, because they lie side by side in memory and memory
- * is what bounds this. NaN in a score gives NaN in the output.
+ * fp32. A sequence is walked in stretches of up to 64 keys with a running maximum and sum (online softmax, Milakov
+ * and Gimelshein 2018), all KV heads of a stretch before the next, because they lie side by side in memory. Memory is
+ * half of the time: while a stretch is computed the next one, perhaps of the next sequence, is fetched bit by bit.
+ * NaN in a score gives NaN in the output.
  *
  * Built once for each instruction set (`build.py`): with AVX-512, and with AVX2, FMA and F16C.
  * The caller (`firsttoken_kernels/native.py`) checks shapes and types.
@@ -19,6 +20,7 @@
 #else
 #define LANES 8
 #endif
+#define STRETCH 64 /* keys that are scored before any is weighed: so many exponentials are in flight at once */
 #define CHUNK 4 /* vectors of a head that are kept in registers at once */
 #define MOST_QUERY_FLOATS 32768 /* query heads x head_dim; the caller refuses more */
 
@@ -155,13 +157,16 @@ INLINE floats sums(floats all[LANES]) {
     return halved(all[0], all[1], low1, low1 + 1);
 }
 
+INLINE floats larger(floats a, floats b) {
+    const ints is_b = b > a;
+    return (floats)(((ints)b & is_b) | ((ints)a & ~is_b));
+}
+
 INLINE float largest(floats all) {
     for (int apart = LANES / 2; apart > 0; apart /= 2) {
         ints turned;
         for (int lane = 0; lane < LANES; lane++) turned[lane] = (lane + apart) % LANES;
-        const floats other = __builtin_shuffle(all, turned);
-        const ints is_other = other > all;
-        all = (floats)(((ints)other & is_other) | ((ints)all & ~is_other));
+        all = larger(all, __builtin_shuffle(all, turned));
     }
     return all[0];
 }
@@ -172,104 +177,172 @@ INLINE float sum(floats all) {
     return total;
 }
 
-/* One slot's rows of keys, or of values, on their way into the cache. */
-INLINE void fetch(const char *row, int64_t num_bytes) {
-    for (int64_t at = 0; at < num_bytes; at += 64) __builtin_prefetch(row + at, 0, 3);
-}
+/* Up to STRETCH slots of one format that follow each other in a sequence. */
+struct stretch {
+    const struct source *from;
+    int count, is_last; /* count 0: no more rows */
+    int64_t row;
+    const int64_t *slots;
+    const char *keys[STRETCH], *values[STRETCH];
+};
 
-/* parts[g][t] += q[g] . key[t] lane by lane, over `width` vectors of the head. */
-INLINE void dots(const enum type type, const int queries, const int width, floats parts[][LANES],
-                 const char *const keys[LANES], int64_t offset, const float *q, int64_t head_dim) {
-    for (int t = 0; t < LANES; t++) {
-        const char *key = keys[t] + offset * size_of(type);
-        floats k[CHUNK];
-        for (int c = 0; c < width; c++) k[c] = load(type, key + c * LANES * size_of(type));
-        for (int g = 0; g < queries; g++) {
-            floats part = parts[g][t];
-            for (int c = 0; c < width; c++) part += k[c] * *(const floats *)(q + g * head_dim + c * LANES);
-            parts[g][t] = part;
-        }
+/* What is left of the rows, `at` in slots: where the next stretch begins. */
+struct walk {
+    const struct source *sources;
+    const int64_t *slots, *ends, *starts;
+    int64_t num_full_slots, row, last_row, at;
+};
+
+/* The walk's next stretch. */
+static void take(struct walk *walk, struct stretch *next) {
+    next->count = 0;
+    if (walk->row == walk->last_row) return;
+    const int64_t end = walk->ends[walk->row];
+    const int64_t *slots = walk->slots + walk->at;
+    /* Stretches of a sequence are about equally long: what one fetches for the next is spread over its own keys. */
+    const int64_t left = end - walk->at, stretches = (left + STRETCH - 1) / STRETCH;
+    const int64_t even = (left + stretches * LANES - 1) / (stretches * LANES) * LANES;
+    const int64_t most = left < even ? left : even;
+    const int is_compact = slots[0] >= walk->num_full_slots;
+    const struct source *from = &walk->sources[is_compact];
+    const int64_t num_bytes = from->row * size_of(from->type);
+    int count = 0;
+    for (; count < most && (slots[count] >= walk->num_full_slots) == is_compact; count++) {
+        next->keys[count] = from->keys + (slots[count] - from->first_slot) * num_bytes;
+        next->values[count] = from->values + (slots[count] - from->first_slot) * num_bytes;
+    }
+    next->from = from;
+    next->count = count;
+    next->row = walk->row;
+    next->slots = slots;
+    walk->at += count;
+    next->is_last = walk->at == end;
+    if (next->is_last && ++walk->row < walk->last_row) walk->at = walk->starts[walk->row];
+    for (; count % LANES; count++) { /* whole tiles: these are computed and not used */
+        next->keys[count] = next->keys[0];
+        next->values[count] = next->values[0];
     }
 }
 
+/* Rows on their way into the cache, some bytes for each key that is worked on meanwhile: a processor that is asked for
+ * many at once waits. */
+struct ahead {
+    const char *const *rows;
+    int row, count;
+    int64_t at, num_bytes, piece;
+};
+
+INLINE void fetch(struct ahead *ahead) {
+    if (ahead->row >= ahead->count) return;
+    const char *from = ahead->rows[ahead->row] + ahead->at;
+    for (int64_t at = 0; at < ahead->piece; at += 64) __builtin_prefetch(from + at, 0, 2);
+    ahead->at += ahead->piece;
+    if (ahead->at >= ahead->num_bytes) {
+        ahead->at = 0;
+        ahead->row++;
+    }
+}
+
+/* scores[g][t] = q[g] . key[t] for the LANES keys of a tile. */
+INLINE void dots(const enum type type, const int queries, const char *const keys[], int64_t offset,
+                 int64_t head_dim, const float *q, floats *scores[], struct ahead *ahead) {
+    floats parts[4][LANES];
+    for (int t = 0; t < LANES; t++) {
+        const char *key = keys[t] + offset * size_of(type);
+        fetch(ahead);
+        floats all[4] = {{0}, {0}, {0}, {0}};
+        for (int64_t at = 0; at < head_dim; at += LANES) {
+            const floats k = load(type, key + at * size_of(type));
+            for (int g = 0; g < queries; g++) all[g] += k * *(const floats *)(q + g * head_dim + at);
+        }
+        for (int g = 0; g < queries; g++) parts[g][t] = all[g];
+    }
+    for (int g = 0; g < queries; g++) *scores[g] = sums(parts[g]);
+}
+
 /* out[g] += sum_t weights[g][t] * value[t], over `width` vectors of the head. */
-INLINE void weigh(const enum type type, const int queries, const int width, const floats weights[],
-                  const char *const values[LANES], int count, int64_t offset, float *out, int64_t head_dim) {
+INLINE void weigh(const enum type type, const int queries, const int width, float weights[][STRETCH],
+                  const struct stretch *now, int64_t offset, float *out, int64_t head_dim, struct ahead *ahead) {
     floats sums_of[4][CHUNK];
     for (int g = 0; g < queries; g++)
         for (int c = 0; c < width; c++) sums_of[g][c] = *(floats *)(out + g * head_dim + c * LANES);
-    for (int t = 0; t < count; t++) {
-        const char *value = values[t] + offset * size_of(type);
+    for (int t = 0; t < now->count; t++) {
+        const char *value = now->values[t] + offset * size_of(type);
+        fetch(ahead);
         for (int c = 0; c < width; c++) {
             const floats v = load(type, value + c * LANES * size_of(type));
-            for (int g = 0; g < queries; g++) sums_of[g][c] += v * ((const float *)&weights[g])[t];
+            for (int g = 0; g < queries; g++) sums_of[g][c] += v * weights[g][t];
         }
     }
     for (int g = 0; g < queries; g++)
         for (int c = 0; c < width; c++) *(floats *)(out + g * head_dim + c * LANES) = sums_of[g][c];
 }
 
-/* Up to four query heads of one KV head against one tile. */
-INLINE void attend(const enum type type, const int queries, const struct source *from, const int64_t *slots,
-                   const char *const keys[LANES], const char *const values[LANES], int count, int64_t kv_head,
-                   int64_t kv_heads, int64_t head_dim, const float *q, float cap, float *out, float *best,
-                   floats *total) {
-    floats parts[4][LANES], weights[4];
-    memset(parts, 0, sizeof parts);
-    const int64_t first = kv_head * head_dim;
-    int64_t at = 0;
-    for (; at + CHUNK * LANES <= head_dim; at += CHUNK * LANES)
-        dots(type, queries, CHUNK, parts, keys, first + at, q + at, head_dim);
-    for (; at < head_dim; at += LANES) dots(type, queries, 1, parts, keys, first + at, q + at, head_dim);
-
-    floats key_scales = all_of(1), value_scales = all_of(1);
-    if (from->key_scales)
-        for (int t = 0; t < count; t++) {
-            const int64_t scale = (slots[t] - from->first_slot) * kv_heads + kv_head;
-            key_scales[t] = widened_scale(from->key_scales[scale]);
-            value_scales[t] = widened_scale(from->value_scales[scale]);
-        }
-    for (int g = 0; g < queries; g++) {
-        floats scores = sums(parts[g]) * key_scales;
-        if (cap > 0) scores = capped(scores, cap);
-        for (int t = count; t < LANES; t++) scores[t] = -__builtin_inff();
-        const float now_best = largest(scores);
-        if (now_best > best[g]) {
-            const floats shrunk = exponential(all_of(best[g] - now_best)); /* 0 at the first tile */
-            best[g] = now_best;
-            total[g] *= shrunk;
-            for (int64_t d = 0; d < head_dim; d += LANES) *(floats *)(out + g * head_dim + d) *= shrunk;
-        }
-        const floats chances = exponential(scores - best[g]);
-        total[g] += chances;
-        weights[g] = chances * value_scales;
-    }
-    for (at = 0; at + CHUNK * LANES <= head_dim; at += CHUNK * LANES)
-        weigh(type, queries, CHUNK, weights, values, count, first + at, out + at, head_dim);
-    for (; at < head_dim; at += LANES)
-        weigh(type, queries, 1, weights, values, count, first + at, out + at, head_dim);
+INLINE float scale_at(const uint16_t *scales, const struct stretch *now, int t, int64_t kv_heads, int64_t kv_head) {
+    return widened_scale(scales[(now->slots[t] - now->from->first_slot) * kv_heads + kv_head]);
 }
 
-/* All heads against one tile of slots of one format. */
-INLINE void tile(const enum type type, const struct source *from, const int64_t *slots, int count,
-                 const int64_t *next, int next_count, int64_t kv_heads, int64_t group, int64_t head_dim,
-                 const float *q, float cap, float *out, float *best, floats *total) {
-    const int64_t num_bytes = from->row * size_of(type);
-    const char *keys[LANES], *values[LANES];
-    for (int t = 0; t < LANES; t++) {
-        const int64_t slot = slots[t < count ? t : 0] - from->first_slot;
-        keys[t] = from->keys + slot * num_bytes;
-        values[t] = from->values + slot * num_bytes;
+/* Up to four query heads of one KV head against one stretch. */
+INLINE void attend(const enum type type, const int queries, const struct stretch *now, struct ahead *keys, struct ahead *values,
+                   int64_t kv_head, int64_t kv_heads, int64_t head_dim, const float *q, float cap, float *out,
+                   float *best, float *total) {
+    float weights[4][STRETCH] __attribute__((aligned(64)));
+    const int64_t first = kv_head * head_dim;
+    const int count = now->count, padded = (count + LANES - 1) / LANES * LANES;
+    for (int t = 0; t < padded; t += LANES) {
+        floats *scores[4];
+        for (int g = 0; g < queries; g++) scores[g] = (floats *)(weights[g] + t);
+        dots(type, queries, now->keys + t, first, head_dim, q, scores, keys);
     }
-    for (int t = 0; t < count; t++) fetch(values[t], num_bytes);
-    for (int t = 0; t < next_count; t++) fetch(from->keys + (next[t] - from->first_slot) * num_bytes, num_bytes);
+    if (now->from->key_scales)
+        for (int t = 0; t < count; t++) {
+            const float scale = scale_at(now->from->key_scales, now, t, kv_heads, kv_head);
+            for (int g = 0; g < queries; g++) weights[g][t] *= scale;
+        }
+    for (int g = 0; g < queries; g++) {
+        floats *scores = (floats *)weights[g];
+        if (cap > 0)
+            for (int t = 0; t < padded / LANES; t++) scores[t] = capped(scores[t], cap);
+        for (int t = count; t < padded; t++) weights[g][t] = -__builtin_inff();
+        floats most = scores[0];
+        for (int t = 1; t < padded / LANES; t++) most = larger(most, scores[t]);
+        const float now_best = largest(most);
+        if (now_best > best[g]) {
+            const floats shrunk = exponential(all_of(best[g] - now_best)); /* 0 at the first stretch */
+            best[g] = now_best;
+            total[g] *= shrunk[0];
+            for (int64_t d = 0; d < head_dim; d += LANES) *(floats *)(out + g * head_dim + d) *= shrunk;
+        }
+        floats all = {0};
+        for (int t = 0; t < padded / LANES; t++) all += scores[t] = exponential(scores[t] - best[g]);
+        total[g] += sum(all);
+    }
+    if (now->from->value_scales)
+        for (int t = 0; t < count; t++) {
+            const float scale = scale_at(now->from->value_scales, now, t, kv_heads, kv_head);
+            for (int g = 0; g < queries; g++) weights[g][t] *= scale;
+        }
+    int64_t at = 0;
+    for (; at + CHUNK * LANES <= head_dim; at += CHUNK * LANES)
+        weigh(type, queries, CHUNK, weights, now, first + at, out + at, head_dim, values);
+    for (; at < head_dim; at += LANES) weigh(type, queries, 1, weights, now, first + at, out + at, head_dim, values);
+}
+
+/* All heads against one stretch. */
+INLINE void all_heads(const enum type type, const struct stretch *now, const struct stretch *next, int64_t kv_heads,
+                      int64_t group, int64_t head_dim, const float *q, float cap, float *out, float *best,
+                      float *total) {
+    const int64_t piece = head_dim * size_of(type), num_bytes = kv_heads * piece;
+    const int next_count = next->from == now->from ? next->count : 0;
+    struct ahead keys = {next->keys, 0, next_count, 0, num_bytes, piece};
+    struct ahead values = {next->values, 0, next_count, 0, num_bytes, piece};
     for (int64_t kv_head = 0; kv_head < kv_heads; kv_head++)
         for (int64_t g = 0; g < group; g += 4) {
             const int64_t head = kv_head * group + g;
             const int64_t queries = group - g;
-#define ATTEND(n)                                                                                            \
-    attend(type, n, from, slots, keys, values, count, kv_head, kv_heads, head_dim, q + head * head_dim, cap, \
-           out + head * head_dim, best + head, total + head)
+#define ATTEND(n)                                                                                                \
+    attend(type, n, now, &keys, &values, kv_head, kv_heads, head_dim, q + head * head_dim, cap, out + head * head_dim,     \
+           best + head, total + head)
             if (queries >= 4) ATTEND(4);
             else if (queries == 3) ATTEND(3);
             else if (queries == 2) ATTEND(2);
@@ -277,22 +350,21 @@ INLINE void tile(const enum type type, const struct source *from, const int64_t 
         }
 }
 
-#define TILE(name, type)                                                                                    \
-    static void name(const struct source *from, const int64_t *slots, int count, const int64_t *next,       \
-                     int next_count, int64_t kv_heads, int64_t group, int64_t head_dim, const float *q,     \
-                     float cap, float *out, float *best, floats *total) {                                   \
-        tile(type, from, slots, count, next, next_count, kv_heads, group, head_dim, q, cap, out, best, total); \
+#define ALL_HEADS(name, type)                                                                                    \
+    static void name(const struct stretch *now, const struct stretch *next, int64_t kv_heads, int64_t group,     \
+                     int64_t head_dim, const float *q, float cap, float *out, float *best, float *total) {       \
+        all_heads(type, now, next, kv_heads, group, head_dim, q, cap, out, best, total);                         \
     }
-TILE(tile_bf16, BF16)
-TILE(tile_fp16, FP16)
-TILE(tile_fp32, FP32)
-TILE(tile_int8, INT8)
-TILE(tile_fp8, FP8)
+ALL_HEADS(all_heads_bf16, BF16)
+ALL_HEADS(all_heads_fp16, FP16)
+ALL_HEADS(all_heads_fp32, FP32)
+ALL_HEADS(all_heads_int8, INT8)
+ALL_HEADS(all_heads_fp8, FP8)
 
 /* In the order of `enum type`. */
-static void (*const tiles[])(const struct source *, const int64_t *, int, const int64_t *, int, int64_t, int64_t,
-                             int64_t, const float *, float, float *, float *, floats *) = {
-    tile_bf16, tile_fp16, tile_fp32, tile_int8, tile_fp8};
+static void (*const of_type[])(const struct stretch *, const struct stretch *, int64_t, int64_t, int64_t,
+                               const float *, float, float *, float *, float *) = {
+    all_heads_bf16, all_heads_fp16, all_heads_fp32, all_heads_int8, all_heads_fp8};
 
 INLINE void widen_row(const enum type type, const char *from, float *to, int64_t count, float scale) {
     for (int64_t i = 0; i < count; i += LANES)
@@ -313,34 +385,31 @@ void firsttoken_attention_decode(char *out, const char *queries, int32_t query_t
                                      i ? num_full_slots : 0, kv_heads * head_dim, i ? compact_type : full_type};
     const int64_t floats_of_row = heads * head_dim;
     const int64_t bytes_of_row = floats_of_row * size_of(query_type);
-    float q[MOST_QUERY_FLOATS], answer[MOST_QUERY_FLOATS], best[MOST_QUERY_FLOATS / LANES];
-    floats total[MOST_QUERY_FLOATS / LANES];
-    for (int64_t row = first_row; row < last_row; row++) {
-        const char *query = queries + row * bytes_of_row;
-        if (query_type == BF16) widen_row(BF16, query, q, floats_of_row, scale);
-        else if (query_type == FP16) widen_row(FP16, query, q, floats_of_row, scale);
-        else widen_row(FP32, query, q, floats_of_row, scale);
-        memset(answer, 0, floats_of_row * sizeof *answer);
-        for (int64_t head = 0; head < heads; head++) {
-            best[head] = -__builtin_inff();
-            total[head] = (floats){0};
+    float q[MOST_QUERY_FLOATS], answer[MOST_QUERY_FLOATS];
+    float best[MOST_QUERY_FLOATS / LANES], total[MOST_QUERY_FLOATS / LANES];
+    struct walk walk = {sources, slots, ends, starts, num_full_slots, first_row, last_row, starts[first_row]};
+    struct stretch two[2];
+    int turn = 0;
+    int64_t row = -1;
+    for (take(&walk, &two[0]); two[turn].count; turn = !turn) {
+        const struct stretch *now = &two[turn];
+        take(&walk, &two[!turn]);
+        if (now->row != row) {
+            row = now->row;
+            const char *query = queries + row * bytes_of_row;
+            if (query_type == BF16) widen_row(BF16, query, q, floats_of_row, scale);
+            else if (query_type == FP16) widen_row(FP16, query, q, floats_of_row, scale);
+            else widen_row(FP32, query, q, floats_of_row, scale);
+            memset(answer, 0, floats_of_row * sizeof *answer);
+            for (int64_t head = 0; head < heads; head++) {
+                best[head] = -__builtin_inff();
+                total[head] = 0;
+            }
         }
-        int64_t at = starts[row];
-        const int64_t end = ends[row];
-        while (at < end) {
-            const int is_compact = slots[at] >= num_full_slots;
-            int count = 1, next_count = 0;
-            while (count < LANES && at + count < end && (slots[at + count] >= num_full_slots) == is_compact) count++;
-            while (next_count < LANES && at + count + next_count < end &&
-                   (slots[at + count + next_count] >= num_full_slots) == is_compact)
-                next_count++;
-            const struct source *from = &sources[is_compact];
-            tiles[from->type](from, slots + at, count, slots + at + count, next_count, kv_heads, heads / kv_heads,
-                              head_dim, q, cap, answer, best, total);
-            at += count;
-        }
+        of_type[now->from->type](now, &two[!turn], kv_heads, heads / kv_heads, head_dim, q, cap, answer, best, total);
+        if (!now->is_last) continue;
         for (int64_t head = 0; head < heads; head++) {
-            const float inverse = 1 / sum(total[head]);
+            const float inverse = 1 / total[head];
             for (int64_t d = 0; d < head_dim; d += LANES) {
                 const floats all = *(floats *)(answer + head * head_dim + d) * inverse;
                 char *to = out + row * bytes_of_row + (head * head_dim + d) * size_of(query_type);
