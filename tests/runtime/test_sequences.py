@@ -11,15 +11,50 @@ from firsttoken_api import errors
 from firsttoken_runtime import core
 from firsttoken_runtime.server import metrics, sequence, sequences, stream
 from runtime.fake_engine import Script
-from runtime.serving import serving, until
+from runtime.serving import Served, serving, until
 
 COMPLETIONS = "/v1/completions"
+PATIENCE_S = 30.0
+"""For a busy machine: what is waited for takes a second, and what must not be waited for takes longer."""
+
+
+async def until_nothing_is_open(served: Served) -> None:
+    """Neither here nor in the engine."""
+
+    async def is_nothing_open() -> bool:
+        return served.service.client.open_sequences == 0 and await served.is_idle()
+
+    await until(is_nothing_open, PATIENCE_S)
+
+
+@pytest.fixture
+def small_buffers(monkeypatch):
+    """Little lies between the server and a client that does not read."""
+    run = stream.EventStream.run
+
+    async def run_with_small_buffer(self, *arguments):
+        connection = self._request.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return await run(self, *arguments)
+
+    monkeypatch.setattr(stream.EventStream, "run", run_with_small_buffer)
+
+
+def connected(served: Served, body: dict[str, object]) -> socket.socket:
+    """A client that asks and then reads nothing."""
+    content = json.dumps(body).encode()
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.connect(("127.0.0.1", int(served.url.rpartition(":")[2])))
+    raw.sendall(head.encode() + content)
+    return raw
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
 async def test_a_client_that_leaves_frees_its_sequence(is_stream):
-    async with serving(Script(token_s=0.02)) as served:
-        body = {"prompt": "abc", "max_tokens": 190, "stream": is_stream}
+    async with serving(Script(token_s=0.2)) as served:
+        body = {"prompt": "abc", "max_tokens": 190, "stream": is_stream}  # they would take 38 s
 
         async def ask() -> None:
             async with served.session.post(f"{served.url}{COMPLETIONS}", json=body) as response:
@@ -29,37 +64,26 @@ async def test_a_client_that_leaves_frees_its_sequence(is_stream):
         await until(served.is_busy)
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
-        await until(served.is_idle, 1.0)
-        assert served.service.client.open_sequences == 0
+        await until_nothing_is_open(served)
         text = served.service.metrics.exposition(served.service.state()).decode()
         assert 'finished_reason="abort",model_name="fake"} 1.0' in text
 
 
-async def test_a_client_that_does_not_read_is_cut_off_and_others_are_not(monkeypatch):
+async def test_a_client_that_does_not_read_is_cut_off_and_others_are_not(monkeypatch, small_buffers):
+    """The engine is paced: the server keeps up, so that only this client makes its tokens wait."""
     monkeypatch.setattr(sequence, "CLIENT_BUFFER_TOKENS", 50)
-    async with serving(Script(max_model_len=10**6, kv_blocks=10**5, token_s=0.0002)) as served:
-        port = int(served.url.rpartition(":")[2])
-        raw = socket.socket()
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        raw.connect(("127.0.0.1", port))
-        # Logprobs make each piece long, so that what lies between server and client is soon full.
+    async with serving(Script(max_model_len=10**6, kv_blocks=10**5, token_s=0.01)) as served:
+        # Logprobs make each piece long.
         asked = {"prompt": "abc", "max_tokens": 900_000, "stream": True, "logprobs": 20}
-        body = json.dumps(asked).encode()
-        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        raw.sendall(head.encode() + body)
+        with connected(served, asked):
 
-        async def is_open() -> bool:
-            return served.service.client.open_sequences == 1
+            async def is_open() -> bool:
+                return served.service.client.open_sequences == 1
 
-        async def is_cut() -> bool:
-            return served.service.client.open_sequences == 0
-
-        await until(is_open)
-        status, _ = await served.post(COMPLETIONS, {"prompt": "abc", "max_tokens": 40})
-        assert status == 200
-        await until(is_cut, 20.0)
-        await until(served.is_idle)
-        raw.close()
+            await until(is_open, PATIENCE_S)
+            status, _ = await served.post(COMPLETIONS, {"prompt": "abc", "max_tokens": 40})
+            assert status == 200
+            await until_nothing_is_open(served)
 
 
 async def test_a_storm_of_leaving_clients_leaves_nothing_behind():
@@ -77,8 +101,7 @@ async def test_a_storm_of_leaving_clients_leaves_nothing_behind():
                 pass
 
         await asyncio.gather(*(one(index) for index in range(40)))
-        await until(served.is_idle)
-        assert served.service.client.open_sequences == 0
+        await until_nothing_is_open(served)
         assert (await served.post(COMPLETIONS, {"prompt": "abc", "max_tokens": 3}))[0] == 200
 
 
@@ -92,17 +115,11 @@ async def test_tokens_of_concurrent_requests_do_not_mix():
             assert (status, body["choices"][0]["text"]) == (200, text * 10)
 
 
-async def test_a_client_that_takes_nothing_does_not_stay(monkeypatch):
+async def test_a_client_that_takes_nothing_does_not_stay(monkeypatch, small_buffers):
     """Fewer tokens wait for it than would abort it, but more bytes than sockets hold."""
     monkeypatch.setattr(stream, "STALLED_S", 0.3)
     async with serving(Script(max_model_len=1000, kv_blocks=10**4)) as served:
-        asked = {"prompt": ["abc"] * 2, "max_tokens": 900, "n": 16, "logprobs": 20, "stream": True}
-        body = json.dumps(asked).encode()
-        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        with socket.socket() as raw:
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            raw.connect(("127.0.0.1", int(served.url.rpartition(":")[2])))
-            raw.sendall(head.encode() + body)
+        with connected(served, {"prompt": "abc", "max_tokens": 900, "logprobs": 20, "stream": True}):
 
             async def is_open() -> bool:
                 return served.service._open_requests == 1
@@ -110,8 +127,8 @@ async def test_a_client_that_takes_nothing_does_not_stay(monkeypatch):
             async def is_gone() -> bool:
                 return served.service._open_requests == 0
 
-            await until(is_open)
-            await until(is_gone, 20.0)
+            await until(is_open, PATIENCE_S)
+            await until(is_gone, PATIENCE_S)
 
 
 def _step() -> core.StepOutput:
