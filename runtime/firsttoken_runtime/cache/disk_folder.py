@@ -1,9 +1,10 @@
 """The folder that keeps the host tier: one file a record, named after its key. As slow as a disk is.
 
 A file appears under its name only when it is whole. Nothing is synced to the disk: after a power failure
-a file may be damaged, and its digest tells. Several engines may share a folder: a file that is gone in
-the next moment is a miss. Files that are not ours are left alone, those of other versions and lineages
-too until they are the oldest.
+a file may be damaged, and its digest tells. Several engines may share a folder and its capacity: each looks
+now and then at what the others wrote, and two that make room at once remove the same records, so no lock is
+needed; a file that is gone in the next moment is a miss. Files that are not ours are left alone, those of
+other versions and lineages too until they are the oldest.
 """
 
 import errno
@@ -27,6 +28,9 @@ _STALE_S = 600.0
 """A temporary file that old was left by a process that died; a younger one may be another engine's."""
 _TRIM_TO = 0.9
 """Of the capacity, when it is exceeded, so that not every record looks at the whole folder."""
+_LOOK_AFTER = 0.05
+"""Of the capacity, written by one engine since it last looked: by so much, for each engine that shares the
+folder, can the capacity be exceeded for a while."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 DISK_FULL = "disk_full"
@@ -55,6 +59,8 @@ class Folder:
         self._problems = problems
         self._num_bytes: int | None = None
         """Of all records; None = not looked at yet. What other engines add is seen at the next look."""
+        self._written_bytes = 0
+        """Since the last look."""
 
     def files(self) -> list[File]:
         """Records, used last first. A folder that cannot be read has none."""
@@ -121,16 +127,20 @@ class Folder:
 
     def _count(self, num_bytes: int) -> None:
         """Keep to the capacity: the records used longest ago go."""
+        self._written_bytes += num_bytes
         if self._num_bytes is not None:
             self._num_bytes += num_bytes
-        if self._num_bytes is None or self._num_bytes > self.capacity_bytes:
-            files = self.files()
-            self._num_bytes = sum(file.num_bytes for file in files)
-            if self._num_bytes > self.capacity_bytes:
-                while files and self._num_bytes > self.capacity_bytes * _TRIM_TO:
-                    oldest = files.pop()
-                    self._remove(oldest.path)
-                    self._num_bytes -= oldest.num_bytes
+            is_over = self._num_bytes > self.capacity_bytes
+            if not is_over and self._written_bytes <= self.capacity_bytes * _LOOK_AFTER:
+                return
+        files = self.files()
+        self._written_bytes = 0
+        self._num_bytes = sum(file.num_bytes for file in files)
+        if self._num_bytes > self.capacity_bytes:
+            while files and self._num_bytes > self.capacity_bytes * _TRIM_TO:
+                oldest = files.pop()
+                self._remove(oldest.path)
+                self._num_bytes -= oldest.num_bytes
 
     def _remove_if_stale(self, path: Path) -> None:
         try:
