@@ -7,7 +7,9 @@ engine need not be asked; and of one that was seen, the answers tell how much of
 from collections import OrderedDict
 from collections.abc import Sequence
 
-MOST_KEYS = 65_536
+MOST_KEYS = 16_384
+"""Pieces of prompts, some two million tokens: as much as the cache of a large engine holds. A prompt that is
+forgotten here is taken for a new one, so its estimate is too long until it was computed once more."""
 TRUST_MEMORY = 0.05
 
 

@@ -23,9 +23,10 @@ LOOK_S = 2.0
 NEVER_S = 3600.0
 OPEN_A_SECOND = 200.0
 FILES = 8192
-FILL_REQUESTS = 1100
+FILL_REQUESTS = 500
 FILL_BYTES = 32_000
-"""What sidecars remember of prompts is bounded. It is filled before anything is judged: it is no leak."""
+"""What sidecars remember of prompts is bounded. It is filled twice over before anything is judged: it is no
+leak, and its tables have their last size only once they have been full."""
 FILL_AT_ONCE = 50
 HARMLESS = ("nothing happened", "200", "no connection")
 """How nobody who means harm may be answered."""
