@@ -4,10 +4,13 @@ One line for all whose known tokens are not computed, running or waiting. It is 
 budget or the number of prompts of a step is used up; what is left of the budget then goes to the first
 ones in line. Who waits is looked up in the cache when its turn comes: what is found need not be computed,
 and if somebody is computing its prefix it leaves the line until that is done.
+
+Who cannot be admitted keeps all behind it waiting, so that it gets what becomes free. Only where it lacks
+nothing but FULL blocks, those go on that need none of them.
 """
 
 from firsttoken_runtime.cache.formats import Counts
-from firsttoken_runtime.scheduler import affinity, memory, pace, preemption, rules, turns
+from firsttoken_runtime.scheduler import affinity, memory, order, pace, preemption, rules, turns
 from firsttoken_runtime.scheduler.prefixes import Hits
 from firsttoken_runtime.scheduler.roster import Roster
 from firsttoken_runtime.scheduler.sequence import Sequence
@@ -73,7 +76,7 @@ class Prefills:
         if not limits.continuous_batching:
             return []
         count = limits.max_prefill_batch + 1
-        if limits.prefix_affinity_max_wait_s is not None:
+        if limits.prefix_affinity_max_wait_s is not None or roster.memory.is_quantizing:
             count = max(count, affinity.WINDOW)
         return roster.waiting.first(count)
 
@@ -139,6 +142,8 @@ class _Visit:
         self._now = now
         self._is_full = bool(draft.preempted)
         """Nobody else is admitted: somebody before could not be, or a decode had to take a block."""
+        self._short_of_full: Sequence | None = None
+        """The first that lacks FULL blocks and nothing else."""
         self._is_kept = False
         """What is free is kept for who has waited longest; others may only take the place of victims."""
         self._is_turn_taken = False
@@ -172,7 +177,7 @@ class _Visit:
             wanted = sequence.num_uncomputed_tokens
             hits: Hits | None = None
             if sequence not in roster.running:
-                if self._is_full or not self._may_be_admitted(sequence):
+                if self._is_full or self._is_held_up(sequence) or not self._may_be_admitted(sequence):
                     continue
                 hits = roster.find(sequence)
                 if roster.has_to_wait(sequence, hits):
@@ -209,6 +214,14 @@ class _Visit:
             if extra > 0:
                 self._give(sequence, extra)
 
+    def _is_held_up(self, sequence: Sequence) -> bool:
+        """By one that lacks FULL blocks. What passes it takes none of them, and is one that the order could
+        have put before it."""
+        first = self._short_of_full
+        if first is None:
+            return False
+        return sequence.num_full_blocks > 0 or sequence.arrival_s > first.arrival_s + order.MAX_HEAD_START_S
+
     def _may_be_admitted(self, sequence: Sequence) -> bool:
         """False if it would take what a victim, no less urgent than itself, was preempted for."""
         order = self._roster.order
@@ -222,6 +235,8 @@ class _Visit:
         if is_short and not victims:
             if sequence is self._turn:
                 self._is_kept = True
+            elif slots <= 0 and blocks.quantized <= 0:
+                self._short_of_full = sequence
             else:
                 self._is_full = True
             return False
