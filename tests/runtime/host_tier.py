@@ -4,9 +4,10 @@ import hashlib
 
 import torch
 
-from firsttoken_runtime.cache import keys, layout, storage
+from firsttoken_runtime.cache import disk_store, host, host_problems, host_store, keys, layout, storage
 from firsttoken_runtime.cache.blocks import Evicted
 from firsttoken_runtime.cache.formats import Counts, Format
+from firsttoken_runtime.engine import copies, copy_lane
 from firsttoken_runtime.engine.block_bytes import BlockBytes
 
 LINEAGE = hashlib.sha256(b"a lineage").digest()
@@ -63,3 +64,28 @@ def fill(blocks: BlockBytes, block_id: int, key: bytes) -> None:
     data = bytearray(expected(key, blocks.bytes_of[fmt]))
     record = torch.frombuffer(data, dtype=torch.uint8).view(1, -1)
     blocks.scatter(fmt, torch.tensor([number]), record, range(blocks.num_layers))
+
+
+def tier(
+    blocks: BlockBytes,
+    num_records: int,
+    *,
+    disk: disk_store.DiskStore | None = None,
+    by_layer: bool = False,
+    lane: copy_lane.Lane | None = None,
+    problems: host_problems.Problems | None = None,
+) -> copies.Copies:
+    """A host tier of so many records of the larger format, and what copies to and from it."""
+    capacity = num_records * max(blocks.bytes_of.values())
+    index = host.HostIndex(capacity, blocks.bytes_of)
+    store = host_store.HostStore(capacity, index.cut, pinned=False)
+    return copies.Copies(
+        index,
+        store,
+        blocks,
+        LINEAGE,
+        problems or host_problems.Problems(),
+        disk=disk,
+        by_layer=by_layer,
+        lane=lane,
+    )
