@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
-from firsttoken_api import errors
+from firsttoken_api import errors, malformed
 from firsttoken_sidecar import logs, metrics, refusals
 
 IDLE_S = 75.0
@@ -24,7 +24,6 @@ HEAD_TIMEOUT_S = 10.0
 MOST_HEAD_BYTES = 32 * 1024
 MOST_HEADERS = 100
 MOST_CONNECTIONS = 2048
-_SHOWN_CHARS = 200
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +117,7 @@ class Connection(web.RequestHandler):
         """The answer to what never became a request, or to a handler that broke; then the connection ends."""
         if isinstance(exc, HttpProcessingError):
             self._connections.malformed(type(exc).__name__)
-            why = "a line of its head is too long" if isinstance(exc, LineTooLong) else _first_line(message)
+            why = malformed.reason(message, is_line_too_long=isinstance(exc, LineTooLong))
             error: errors.ApiError = errors.BadRequestError(f"The request is not HTTP: {why}.")
         else:
             self.log_exception("Error handling request", exc_info=exc)
@@ -177,9 +176,3 @@ class Runner(web.AppRunner):
 
     async def _make_server(self) -> web.Server:
         return _Server(await super()._make_server(), self._to_watch)
-
-
-def _first_line(message: str | None) -> str:
-    """Of what the library says, without the client's bytes below it."""
-    first = (message or "").strip().split("\n", 1)[0].rstrip(":.")
-    return first[:_SHOWN_CHARS] or "it cannot be read"

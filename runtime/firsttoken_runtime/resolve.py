@@ -37,9 +37,10 @@ def resolve(path: Path, wanted_digest: str = "", any_architecture: bool = False)
 
     any_architecture: another engine serves it, so it need not be one that ours could.
     """
+    found: config.ModelConfig | foreign_model.Sizes
     try:
         if any_architecture:
-            foreign = foreign_model.read(path)
+            found = foreign_model.read(path)
         else:
             source = checkpoint.open_checkpoint(path)
             found = config.read(source)
@@ -55,12 +56,11 @@ def resolve(path: Path, wanted_digest: str = "", any_architecture: bool = False)
         return failure(
             Reason.CHECKSUM_MISMATCH, f"the content of {path} is {digest}, not sha256:{wanted_hex}"
         )
-    if any_architecture:
-        return _foreign(foreign, digest, files)
+    weight_bytes = found.weight_bytes if isinstance(found, foreign_model.Sizes) else 2 * found.num_parameters
     return ResolvedModel(
         digest=digest,
         bytes=sum(file.stat().st_size for file in files),
-        format=ModelFormat.GGUF if path.suffix == ".gguf" else ModelFormat.SAFETENSORS,
+        format=ModelFormat.GGUF if path.is_file() else ModelFormat.SAFETENSORS,
         architecture=found.architecture,
         parameters=found.num_parameters,
         layers=found.num_layers,
@@ -70,25 +70,7 @@ def resolve(path: Path, wanted_digest: str = "", any_architecture: bool = False)
         hidden=found.hidden_size,
         vocabulary=found.vocabulary_size,
         trained_length=found.trained_length,
-        weight_bytes_16bit=2 * found.num_parameters,
-    )
-
-
-def _foreign(found: foreign_model.Sizes, digest: str, files: list[Path]) -> ResolvedModel:
-    return ResolvedModel(
-        digest=digest,
-        bytes=sum(file.stat().st_size for file in files),
-        format=ModelFormat.SAFETENSORS,
-        architecture=found.architecture,
-        parameters=found.num_parameters,
-        layers=found.num_layers,
-        heads=found.num_heads,
-        kv_heads=found.num_kv_heads,
-        head_dim=found.head_dim,
-        hidden=found.hidden_size,
-        vocabulary=found.vocabulary_size,
-        trained_length=found.trained_length,
-        weight_bytes_16bit=found.weight_bytes,
+        weight_bytes_16bit=weight_bytes,
     )
 
 

@@ -12,12 +12,10 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
-from firsttoken_api import errors, names
+from firsttoken_api import errors, malformed, names
 from firsttoken_runtime.server import http
 
 log = logging.getLogger(__name__)
-
-_SHOWN_CHARS = 200
 
 
 class Connection(web.RequestHandler):
@@ -36,7 +34,7 @@ class Connection(web.RequestHandler):
         if isinstance(exc, HttpProcessingError):
             # The library's message repeats the client's bytes, which may hold a key: not for the log.
             log.info("a client sent what is not HTTP: %s", type(exc).__name__)
-            why = "its first line or a header is too long" if isinstance(exc, LineTooLong) else _line(message)
+            why = malformed.reason(message, is_line_too_long=isinstance(exc, LineTooLong))
             error: errors.ApiError = errors.BadRequestError(f"the request is not HTTP: {why}")
         else:
             self.log_exception("Error handling request from %s", request.remote, exc_info=exc)
@@ -70,9 +68,3 @@ class Runner(web.AppRunner):
 
     async def _make_server(self) -> web.Server:
         return _Server(await super()._make_server(), handler_cancellation=True, access_log=None)
-
-
-def _line(message: str | None) -> str:
-    """The first line of what the library says, without the client's bytes below it."""
-    first = (message or "").strip().split("\n", 1)[0].rstrip(":")
-    return first[:_SHOWN_CHARS] or "it cannot be read"
