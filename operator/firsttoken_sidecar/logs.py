@@ -10,42 +10,30 @@ import logging
 import time
 from collections.abc import Callable
 
+from firsttoken_api import json_log
+
 EVERY_S = 30.0
 PACKAGE = "firsttoken_sidecar"
-_FIELDS = "fields"
 
 
 def fields(**values: object) -> dict[str, dict[str, object]]:
     """For `logger.info("what happened", extra=fields(count=3))`."""
-    return {_FIELDS: values}
+    return {json_log.FIELDS: values}
 
 
 class TextFormatter(logging.Formatter):
     """`2025-01-31T12:00:00.123Z INFO sidecar.drain drained open=0`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_timestamp(record)} {record.levelname} {_short_name(record)} {record.getMessage()}"
-        values: dict[str, object] = getattr(record, _FIELDS, {})
+        line = (
+            f"{json_log.timestamp(record)} {record.levelname} {json_log.short_name(record)} "
+            f"{record.getMessage()}"
+        )
+        values: dict[str, object] = getattr(record, json_log.FIELDS, {})
         line += "".join(f" {name}={_quoted(value)}" for name, value in values.items())
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {
-            "time": _timestamp(record),
-            "level": record.levelname.lower(),
-            "logger": _short_name(record),
-            "message": record.getMessage(),
-        }
-        line |= getattr(record, _FIELDS, {})
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
 
 
 class Limited:
@@ -73,19 +61,11 @@ class Limited:
 def configure(level: str, log_format: str) -> None:
     """Sends our own and the libraries' lines to standard error."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(json_log.JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger(PACKAGE).setLevel(level.upper())
-
-
-def _timestamp(record: logging.LogRecord) -> str:
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
-
-
-def _short_name(record: logging.LogRecord) -> str:
-    return record.name.removeprefix("firsttoken_")
 
 
 def _quoted(value: object) -> str:

@@ -3,39 +3,23 @@
 import json
 import logging
 import sys
-import time
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
+from firsttoken_api import json_log
 from firsttoken_runtime import core
 
 LOG_FORMATS = ("text", "json")
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, Any] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{int(record.msecs):03}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
 
 
 def configure_logging(log_format: str) -> None:
     """Log to standard error. In a terminal only what is wrong; what went well is on standard output."""
     handler = logging.StreamHandler(sys.stderr)
     if log_format == "json":
-        handler.setFormatter(JsonFormatter())
+        handler.setFormatter(json_log.JsonFormatter())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(

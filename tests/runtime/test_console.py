@@ -1,8 +1,6 @@
 """What is said at start, in a terminal and in a log."""
 
 import io
-import json
-import logging
 
 from firsttoken_runtime import console, core
 
@@ -65,12 +63,3 @@ def test_a_terminal_gets_a_table_and_a_line_to_copy(monkeypatch):
 
 def test_a_model_without_a_chat_template_gets_a_completion_to_try():
     assert "/v1/completions " in _said(io.StringIO(), has_chat_template=False)
-
-
-def test_json_logs_are_one_object_a_line():
-    record = logging.LogRecord("a.b", logging.WARNING, "f", 1, "é\n%s", ("x",), None)
-    line = console.JsonFormatter().format(record)
-    assert "\n" not in line
-    entry = json.loads(line)
-    assert (entry["level"], entry["logger"], entry["message"]) == ("warning", "a.b", "é\nx")
-    assert entry["time"].endswith("Z")

@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from firsttoken_api import names
+from firsttoken_api import json_log, names
 from firsttoken_sidecar import auth, logs
 from sidecar import fakes, ports
 
@@ -39,7 +39,7 @@ class Told(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        forms = (logs.TextFormatter(), logs.JsonFormatter(), logging.Formatter())
+        forms = (logs.TextFormatter(), json_log.JsonFormatter(), logging.Formatter())
         self.lines += [form.format(record) for form in forms]
         self.lines.append(repr(vars(record)))
 

@@ -3,6 +3,7 @@ import logging
 
 import pytest
 
+from firsttoken_api import json_log
 from firsttoken_sidecar import logs
 
 
@@ -20,7 +21,7 @@ def test_text_lines_have_fields() -> None:
 
 
 def test_json_lines_parse() -> None:
-    line = json.loads(logs.JsonFormatter().format(record(open=0, error=ValueError("x"))))
+    line = json.loads(json_log.JsonFormatter().format(record(open=0, error=ValueError("x"))))
     assert line.pop("exception").startswith("ValueError")
     assert line == {
         "time": "1970-01-01T00:00:00.250Z",
