@@ -34,17 +34,24 @@ class Values:
             self._counts[bisect_left(self._edges_s, ttft_s)] += 1
 
     def observe(self, ttft_s: float, now: float) -> None:
+        self._forget_before(now - self._window_s)
         if len(self._samples) == LIMIT:
             self._forget_oldest()
         self._samples.append((now, ttft_s))
         self._counts[bisect_left(self._edges_s, ttft_s)] += 1
 
     def snapshot(self, now: float) -> TtftWindow:
-        while self._samples and self._samples[0][0] <= now - self._window_s:
-            self._forget_oldest()
+        self._forget_before(now - self._window_s)
         return TtftWindow(
             window_s=self._window_s, slo_s=self._slo_s, edges_s=self._edges_s, counts=tuple(self._counts)
         )
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def _forget_before(self, start_s: float) -> None:
+        while self._samples and self._samples[0][0] <= start_s:
+            self._forget_oldest()
 
     def _forget_oldest(self) -> None:
         _, ttft_s = self._samples.popleft()

@@ -29,6 +29,13 @@ def test_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(made.snapshot(20.0).counts) == 7
 
 
+def test_values_leave_also_while_nobody_looks() -> None:
+    made = windows.Values(0.4, 60.0)
+    for at_s in range(1000):
+        made.observe(0.1, float(at_s))
+    assert len(made) == 60
+
+
 @given(
     st.lists(st.tuples(st.floats(0, 200), st.floats(0, 30)), max_size=40),
     st.floats(1e-3, 100),
