@@ -3,6 +3,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firsttoken_runtime.server import stages as engine_stages
+from firsttoken_runtime.server import stamps
 from firsttoken_sidecar import stages
 from firsttoken_sidecar.stages import Stage, Stamps
 
@@ -15,6 +17,12 @@ SPLIT = {
     "first_sample": 0.02,
     "write": 0.03,
 }
+
+
+def test_the_engine_has_these_stages_in_this_order() -> None:
+    """What it says over the wire is understood here by name."""
+    said = [*(stage.value for stage in engine_stages.Stage), stamps.DECODE]
+    assert [stage.value for stage in stages.ENGINE_STAGES] == said
 
 
 def test_what_nobody_explains_is_the_way() -> None:
