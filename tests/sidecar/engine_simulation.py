@@ -5,7 +5,9 @@ token and a time for each answer that runs. Its scheduler is ours in short: a to
 prompts in order of class and aged work, cut into chunks, at most eight in a step, each in one of the slots.
 """
 
+import bisect
 import heapq
+import operator
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -55,6 +57,14 @@ class Call:
     def known(self) -> int:
         """Tokens that are to be computed before the next one."""
         return self.prompt + self.generated
+
+    @property
+    def place(self) -> tuple[int, float, float]:
+        """In the engine's line; it does not change while the call waits."""
+        return -self.priority, self.start_by_s, self.at_s
+
+
+PLACE = operator.attrgetter("place")
 
 
 @dataclass
@@ -120,6 +130,7 @@ class Simulation:
         for call in calls:
             self._push(call)
         self._waiting: list[Call] = []
+        """In order of their places: under overload there are thousands, and a step looks at a few."""
         self._prefilling: list[Call] = []
         self._decoding: list[Call] = []
         self._tpot_s = 0.0
@@ -204,22 +215,21 @@ class Simulation:
     def _let_in(self, call: Call) -> None:
         self.result.accepted.append(call)
         call.start_by_s = backlog.start_by_s(call.at_s, call.prompt / 1000, call.max_tokens * self._tpot_s)
-        self._waiting.append(call)
+        bisect.insort(self._waiting, call, key=PLACE)
 
     def _step(self) -> tuple[float, list[Call]]:
         budget = STEP_TOKENS - len(self._decoding)
-        line = sorted(
-            [*self._prefilling, *self._waiting], key=lambda one: (-one.priority, one.start_by_s, one.at_s)
-        )
-        share = max(budget // 2, 64) if len(line) > 1 else budget
+        begun, waiting = sorted(self._prefilling, key=PLACE), self._waiting[:PROMPTS_A_STEP]
+        share = max(budget // 2, 64) if len(begun) + len(waiting) > 1 else budget
         given: dict[Call, int] = {}
-        for call in line:
+        has_room = True
+        for call in heapq.merge(begun, waiting, key=PLACE):
             if budget <= 0 or len(given) >= PROMPTS_A_STEP:
                 break
-            if call in self._waiting:
-                if len(self._prefilling) + len(self._decoding) >= self._engine.slots and not self._preempt(
-                    call
-                ):
+            if call not in begun:
+                # Who finds no room now leaves none to those behind, who are not more urgent.
+                has_room = has_room and (self._has_slot() or self._preempt(call))
+                if not has_room:
                     continue
                 self._waiting.remove(call)
                 self._prefilling.append(call)
@@ -234,6 +244,9 @@ class Simulation:
         seconds = self._engine.step.seconds(sum(given.values()), len(self._decoding), 0)
         return seconds * self._random.lognormvariate(0, self._engine.noise), list(given)
 
+    def _has_slot(self) -> bool:
+        return len(self._prefilling) + len(self._decoding) < self._engine.slots
+
     def _preempt(self, call: Call) -> bool:
         """The latest answer of a less urgent class makes way, to be computed again."""
         if not self._engine.preempts:
@@ -245,7 +258,7 @@ class Simulation:
         victim.preemptions += 1
         victim.computed = 0
         self._decoding.remove(victim)
-        self._waiting.append(victim)
+        bisect.insort(self._waiting, victim, key=PLACE)
         return True
 
     def _finish_step(self, prefilled: list[Call], step_s: float, now: float) -> None:
