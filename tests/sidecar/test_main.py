@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +33,19 @@ class Child:
         return self.process.returncode, errors.decode()
 
 
+IMPATIENT = """
+import runpy
+from firsttoken_sidecar import body_memory
+body_memory.WAIT_S = 1.0
+runpy.run_module("firsttoken_sidecar", run_name="__main__")
+"""
+"""The process with one wait cut short: bodies that hold each other's memory give up after it."""
+
+
 @contextlib.asynccontextmanager
-async def child(engine: fakes.FakeEngine, **changes: str) -> AsyncIterator[Child]:
+async def child(
+    engine: fakes.FakeEngine, started_as: Sequence[str] = ("-m", "firsttoken_sidecar"), **changes: str
+) -> AsyncIterator[Child]:
     with tempfile.TemporaryDirectory(prefix="ft-") as name:
         folder = Path(name)
         mounts = fakes.Mounts(folder)
@@ -52,7 +63,7 @@ async def child(engine: fakes.FakeEngine, **changes: str) -> AsyncIterator[Child
         } | changes
         environment = os.environ | {f"FIRSTTOKEN_{key}": value for key, value in settings.items()}
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "firsttoken_sidecar"), env=environment, stderr=asyncio.subprocess.PIPE
+            *(sys.executable, *started_as), env=environment, stderr=asyncio.subprocess.PIPE
         )
         try:
             assert process.stderr is not None
@@ -103,7 +114,10 @@ async def test_sigterm_drains_and_the_stream_ends_normally() -> None:
 async def test_memory_stays_small_under_load_and_no_tensors_are_loaded() -> None:
     """Streams side by side, and more large bodies at once than there is memory for."""
     large = json.dumps({"stream": True, "prompt": "x" * 900_000}).encode()
-    async with fakes.engine(tokens=20, token_s=0.05) as engine, child(engine) as running:
+    async with (
+        fakes.engine(tokens=20, token_s=0.05) as engine,
+        child(engine, ("-c", IMPATIENT)) as running,
+    ):
         await until_ready(running)
         async with fakes.session() as client:
             url = f"http://{fakes.LOOPBACK}:{running.http_port}/v1/chat/completions"
