@@ -112,6 +112,7 @@ class LayerCache:
         """full: [2 (keys, values), slots, KV heads, D] in the type of the computation. compact: the slots
         behind those; None: all slots lie in `full`."""
         self.full = full
+        self.keys, self.values = full[0], full[1]
         self.compact = compact
 
     @property
@@ -132,11 +133,15 @@ class LayerCache:
         """Some slots hold eight-bit codes."""
         return self.compact is not None and self.compact.scales is not None
 
+    def has_compact(self, where: Slots) -> bool:
+        """Some of these slots are compact."""
+        return self.compact is not None and where.compact is not None
+
     def write(self, keys: torch.Tensor, values: torch.Tensor, where: Slots) -> None:
         """Store the keys and values of a step's tokens.  keys, values: [T, KV heads, D]; distinct slots."""
         if self.compact is None or where.compact is None:
-            self.full[0].index_copy_(0, where.all, keys)
-            self.full[1].index_copy_(0, where.all, values)
+            self.keys.index_copy_(0, where.all, keys)
+            self.values.index_copy_(0, where.all, values)
             return
         both = torch.stack((keys, values))  # [2, T, KV heads, D]
         if where.full is None:

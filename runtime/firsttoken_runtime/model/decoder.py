@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn import functional
 
-from firsttoken_kernels import attention, paged_cache, rope, rows
+from firsttoken_kernels import attention, paged_cache, rope, rope_store, rows
 from firsttoken_runtime.model import architecture, layers, rope_frequencies, row_counts
 from firsttoken_runtime.model.experts import MixtureMlp
 from firsttoken_runtime.model.mlp import Mlp
 from firsttoken_runtime.model.norm import Norm
 from firsttoken_runtime.model.rope_config import Rope
-from firsttoken_runtime.model.self_attention import Observe, Rotation, SelfAttention
+from firsttoken_runtime.model.self_attention import Observe, SelfAttention
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Block:
     def __call__(
         self,
         hidden: torch.Tensor,
-        rotations: Mapping[Rope, Rotation],
+        rotations: Mapping[Rope, rope_store.Rotation],
         cache_layer: paged_cache.LayerCache,
         step: StepInput,
     ) -> torch.Tensor:

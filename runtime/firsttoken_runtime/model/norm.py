@@ -16,6 +16,4 @@ class Norm:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x: [..., H] -> [..., H] in the type of `x`."""
-        if self.weight.dtype == x.dtype:
-            return rmsnorm.rmsnorm(x, self.weight, self.eps)
-        return rmsnorm.rmsnorm(x.to(self.weight.dtype), self.weight, self.eps).to(x.dtype)
+        return rmsnorm.rmsnorm(x, self.weight, self.eps)

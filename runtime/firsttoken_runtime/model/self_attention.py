@@ -8,13 +8,10 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from firsttoken_kernels import attention, paged_cache, rope
+from firsttoken_kernels import attention, paged_cache, rope_store
 from firsttoken_runtime.model import architecture, layers
 from firsttoken_runtime.model.mlp import Take
-from firsttoken_runtime.model.norm import Norm
 
-Rotation = tuple[torch.Tensor, torch.Tensor]
-"""Cosine and sine of one step, each [T, 1, D]."""
 Observe = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, paged_cache.LayerCache], None]
 """Is shown queries [T, heads, D], keys and values [T, KV heads, D] before they were stored, and the cache
 they were stored in."""
@@ -39,15 +36,16 @@ class SelfAttention:
         self.output = layers.Linear(
             take("o_proj.weight"), take("o_proj.bias") if config.output_bias else None, numerics=numerics
         )
-        self.query_norm = self.key_norm = None
+        self.head_norms = None
         if config.family.query_key_norm:
-            self.query_norm = Norm(take("q_norm.weight"), config.rms_norm_eps)
-            self.key_norm = Norm(take("k_norm.weight"), config.rms_norm_eps)
+            self.head_norms = rope_store.HeadNorms(
+                take("q_norm.weight"), take("k_norm.weight"), config.rms_norm_eps
+            )
 
     def __call__(
         self,
         x: torch.Tensor,
-        rotation: Rotation | None,
+        rotation: rope_store.Rotation | None,
         cache_layer: paged_cache.LayerCache,
         plan: attention.Plan,
         added: torch.Tensor | None = None,
@@ -58,17 +56,14 @@ class SelfAttention:
         config = self.config
         num_tokens = len(plan.own_slots.all)
         heads = self.qkv(x).view(len(x), -1, config.head_dim)  # [T, heads + 2 KV heads, D]
-        num_rotated = config.num_heads + config.num_kv_heads
-        queries_keys, values = heads[:, :num_rotated], heads[:, num_rotated:]
-        if self.query_norm is not None and self.key_norm is not None:
-            queries, keys = queries_keys.tensor_split([config.num_heads], dim=1)
-            queries_keys = torch.cat((self.query_norm(queries), self.key_norm(keys)), dim=1)
-        if rotation is not None:
-            queries_keys = rope.rotate(queries_keys, *rotation)
-        queries_keys, values = queries_keys[:num_tokens], values[:num_tokens]
-        queries, keys = queries_keys.tensor_split([config.num_heads], dim=1)
-        cache_layer.write(keys, values, plan.own_slots)
-        if observe is not None:
+        where = plan.own_slots
+        if observe is None:
+            queries = rope_store.rope_store(heads, cache_layer, where, rotation, self.head_norms)
+        else:
+            queries, keys, values = rope_store.turned(
+                heads, num_tokens, config.num_kv_heads, rotation, self.head_norms
+            )
+            cache_layer.write(keys, values, where)
             observe(queries, keys, values, cache_layer)
         attended = attention.attention(
             queries,
