@@ -2,38 +2,20 @@
  *
  *     y = x / sqrt(mean(x^2) + eps) * w
  *
- * One pass for the length of a row, one that multiplies and rounds once, while the row is in the nearest cache.
+ * The lengths of four rows in one pass, then each row is multiplied and rounded once while it is in the nearest cache.
  * A row's bits depend on nothing but the row. NaN in a row gives NaN in all of it.
  */
-#include <math.h>
-
+#include "norm.h"
 #include "vectors.h"
-
-#define APART 4 /* sums that do not wait for each other */
-
-INLINE float squares(const enum type type, const char *x, int64_t length) {
-    floats totals[APART] = {0};
-    int64_t at = 0;
-    for (; at + APART * LANES <= length; at += APART * LANES)
-        for (int i = 0; i < APART; i++) {
-            const floats part = load(type, x + (at + i * LANES) * size_of(type));
-            totals[i] += part * part;
-        }
-    for (; at + LANES <= length; at += LANES) {
-        const floats part = load(type, x + at * size_of(type));
-        totals[0] += part * part;
-    }
-    if (at < length) {
-        const floats part = load_some(type, x + at * size_of(type), length - at);
-        totals[1] += part * part;
-    }
-    return sum((totals[0] + totals[1]) + (totals[2] + totals[3]));
-}
 
 INLINE void rows(const enum type type, const enum type weight_type, char *out, const char *x, const char *weight,
                  float eps, int64_t count, int64_t length) {
-    for (int64_t row = 0; row < count; row++, x += length * size_of(type), out += length * size_of(type)) {
-        const float scale = 1 / sqrtf(squares(type, x, length) / (float)length + eps);
+    const int64_t row_bytes = length * size_of(type);
+    float scales[4];
+    for (int64_t row = 0; row < count; row++, x += row_bytes, out += row_bytes) {
+        if (row % 4 == 0 && count - row >= 4) norm_scales(type, 4, scales, x, length, eps);
+        else if (row >= count / 4 * 4) norm_scales(type, 1, scales + row % 4, x, length, eps);
+        const float scale = scales[row % 4];
         int64_t at = 0;
         for (; at + LANES <= length; at += LANES)
             store(type, out + at * size_of(type),

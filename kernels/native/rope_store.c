@@ -8,9 +8,9 @@
  * The first half of sin is negative. Numbers are rounded where the operations of `rope.rotate` round them: after the
  * norm, after the product with cos, and at the end. A token's bits depend on nothing but the token.
  */
-#include <math.h>
 #include <stddef.h>
 
+#include "norm.h"
 #include "vectors.h"
 
 #define MOST_HEAD_DIM 1024 /* the caller refuses more */
@@ -18,12 +18,8 @@
 /* x / sqrt(mean(x^2) + eps) * w, rounded to `type`. */
 INLINE void norm(const enum type type, const enum type weight_type, float *head, const char *weight, float eps,
                  int64_t head_dim) {
-    floats total = {0};
-    for (int64_t d = 0; d < head_dim; d += LANES) {
-        const floats part = *(const floats *)(head + d);
-        total += part * part;
-    }
-    const float scale = 1 / sqrtf(sum(total) / (float)head_dim + eps);
+    float scale;
+    norm_scales(FP32, 1, &scale, (const char *)head, head_dim, eps);
     for (int64_t d = 0; d < head_dim; d += LANES) {
         const floats normed = *(const floats *)(head + d) * scale * load(weight_type, weight + d * size_of(weight_type));
         *(floats *)(head + d) = rounded(type, normed);

@@ -85,12 +85,3 @@ INLINE void store_some(const enum type type, char *to, floats all, int64_t count
     store(type, padded, all);
     memcpy(to, padded, count * size_of(type));
 }
-
-INLINE float sum(floats all) {
-    for (int apart = LANES / 2; apart > 0; apart /= 2) {
-        ints turned;
-        for (int lane = 0; lane < LANES; lane++) turned[lane] = (lane + apart) % LANES;
-        all += __builtin_shuffle(all, turned);
-    }
-    return all[0];
-}

@@ -29,15 +29,17 @@ def test_matches_the_formula(
 
 
 @pytest.mark.parametrize("way", ways.COMPILED)
-def test_it_rounds_once_as_the_operations_do(way: str) -> None:
-    """A sum in another order moves the result across a rounding boundary about once in 100,000 numbers."""
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("length", [64, 583, 4096])
+def test_16_bit_has_the_bits_of_the_operations(length: int, dtype: torch.dtype, way: str) -> None:
+    """Fails where the library adds in another order than now: then nothing is wrong, but answers may differ
+    with and without kernels."""
     torch.manual_seed(0)
-    x, weight = torch.randn(300, 576).bfloat16(), torch.randn(576).bfloat16()
+    x, weight = torch.randn(200, length).to(dtype), torch.randn(length).to(dtype)
     with ways.taken(way):
         actual = rmsnorm.rmsnorm(x, weight, 1e-5)
     with ways.taken(ways.OPERATIONS):
-        expected = rmsnorm.rmsnorm(x, weight, 1e-5)
-    assert int((actual != expected).sum()) < 20
+        assert torch.equal(actual, rmsnorm.rmsnorm(x, weight, 1e-5))
 
 
 @pytest.mark.parametrize("way", ways.ALL)

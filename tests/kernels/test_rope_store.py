@@ -48,12 +48,13 @@ def test_matches_the_formula(
 
 @pytest.mark.parametrize("way", ways.COMPILED)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_it_rounds_where_the_operations_round(dtype: torch.dtype, way: str) -> None:
-    heads, rotation, _ = inputs(300, 64, dtype)
+@pytest.mark.parametrize("normed", [False, True])
+def test_16_bit_has_the_bits_of_the_operations(normed: bool, dtype: torch.dtype, way: str) -> None:
+    heads, rotation, norms = inputs(300, 64, dtype, normed=normed)
     with ways.taken(way):
-        actual = rope_store.turned(heads, 300, KV_HEADS, rotation, None)
+        actual = rope_store.turned(heads, 300, KV_HEADS, rotation, norms)
     with ways.taken(ways.OPERATIONS):
-        expected = rope_store.turned(heads, 300, KV_HEADS, rotation, None)
+        expected = rope_store.turned(heads, 300, KV_HEADS, rotation, norms)
     for mine, theirs in zip(actual, expected, strict=True):
         assert torch.equal(mine, theirs)
 
