@@ -17,6 +17,32 @@ import pytest
 # tests of threads ask for as many as they want.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+HERE = Path(__file__).parent
+LONG_FILES = (
+    "runtime/test_model_parity.py",
+    "runtime/test_server.py",
+    "sidecar/test_peer_traffic.py",
+    "sidecar/test_admission_simulation.py",
+    "runtime/test_openapi.py",
+    "runtime/test_process.py",
+    "runtime/test_model_decoder.py",
+    "runtime/test_tokenizer.py",
+    "runtime/test_structured_model.py",
+    "sidecar/test_main.py",
+    "soak/test_soak.py",
+)
+"""Five seconds and more each, the longest first. Workers take files in turn: one that takes one of these last
+leaves the others without work."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, where there are workers; else what fails in seconds comes before what takes long."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    places = {HERE / name: place for place, name in enumerate(LONG_FILES)}
+    assert all(file.exists() for file in places), "LONG_FILES names a file that is gone"
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
 
 class NetworkBlockedError(AssertionError):
     """A unit test reached for the network. An assertion, so that no `except OSError` hides it."""
