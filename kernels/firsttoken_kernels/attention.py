@@ -10,13 +10,14 @@ Decodes (one query a sequence) are batched: slots are gathered into [B, L] rows,
 sequence's own first slot (always written, so stale memory can hold anything) and masked. The query heads that
 share a KV head go to the library as if they were that many queries: at one token a sequence this was
 up to ten times faster on a CPU than its own grouped-query mode or a matrix product per KV head. Where
-there is a compiled kernel they go to it instead (`attention_decode`), and nothing is gathered.
+there is a compiled kernel they go to it instead (`attention_decode`), and nothing is gathered. So do
+prompts on a CPU with AMX (`attention_prefill`), as long as their context is in 16 bit.
 """
 
 import torch
 from torch.nn import functional
 
-from firsttoken_kernels import attention_decode, attention_invariant, paged_cache
+from firsttoken_kernels import attention_decode, attention_invariant, attention_prefill, paged_cache
 from firsttoken_kernels.attention_plan import DecodeBatch, PrefillChunk
 from firsttoken_kernels.attention_plan import Plan as Plan
 from firsttoken_kernels.attention_plan import Prefill as Prefill
@@ -54,10 +55,13 @@ def reference(
         for index, row in enumerate(rows):
             slots = batch.slots[index]
             attend(row, slots if batch.bias is None else slots[batch.bias[index, 0, 0] == 0])
-    for chunk in step.prefills:
-        history = len(chunk.context_slots) - chunk.num_tokens
-        for offset in range(chunk.num_tokens):
-            attend(chunk.first_row + offset, chunk.context_slots[: history + offset + 1])
+    chunks = [(chunk.first_row, chunk.num_tokens, chunk.context_slots) for chunk in step.prefills]
+    if (together := step.full.ragged_prefills) is not None:
+        chunks += together.chunks()
+    for first_row, num_tokens, slots in chunks:
+        history = len(slots) - num_tokens
+        for offset in range(num_tokens):
+            attend(first_row + offset, slots[: history + offset + 1])
     return out
 
 
@@ -79,14 +83,19 @@ def attention(
     if step.invariant is not None:
         return attention_invariant.attention(queries, cache_layer, step.invariant[window], scale, softcap)
     layout = step.layout(window)
-    if layout.ragged is None and len(layout.decodes) == 1 and not layout.prefills:
-        return _decode(queries, cache_layer, layout.decodes[0], scale, softcap)
-    if layout.ragged is None and len(layout.prefills) == 1 and not layout.decodes:
-        return _prefill(queries, cache_layer, layout.prefills[0], scale, softcap)
+    if layout.ragged is None and layout.ragged_prefills is None:
+        if len(layout.decodes) == 1 and not layout.prefills:
+            return _decode(queries, cache_layer, layout.decodes[0], scale, softcap)
+        if len(layout.prefills) == 1 and not layout.decodes:
+            return _prefill(queries, cache_layer, layout.prefills[0], scale, softcap)
     out = torch.empty_like(queries, memory_format=torch.contiguous_format)
+    if layout.ragged is not None or layout.ragged_prefills is not None:
+        queries = queries.contiguous()
     if layout.ragged is not None:
-        attention_decode.attention_decode(
-            queries.contiguous(), cache_layer, layout.ragged, scale, softcap, out
+        attention_decode.attention_decode(queries, cache_layer, layout.ragged, scale, softcap, out)
+    if layout.ragged_prefills is not None:
+        attention_prefill.attention_prefill(
+            queries, cache_layer, layout.ragged_prefills, scale, window, softcap, out
         )
     for batch in layout.decodes:
         rows = slice(0, step.num_decodes) if batch.rows is None else batch.rows

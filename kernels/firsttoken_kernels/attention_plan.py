@@ -81,13 +81,37 @@ class RaggedDecodes:
 
 
 @dataclass(frozen=True)
+class RaggedPrefills:
+    """All prefill chunks whose context is in full precision, for a kernel that takes them at once."""
+
+    slots: torch.Tensor
+    """[sum of the contexts] int64: of the tokens that some query of a chunk sees, up to its last."""
+    starts: torch.Tensor
+    """[chunks] int64: where each chunk's slots begin."""
+    ends: torch.Tensor
+    """[chunks] int64."""
+    first_rows: torch.Tensor
+    """[chunks] int64: rows of the step that are the chunk's queries, its last tokens."""
+    num_tokens: torch.Tensor
+    """[chunks] int64."""
+
+    def chunks(self) -> list[tuple[int, int, torch.Tensor]]:
+        """Of each: its first row, its queries, its slots."""
+        bounds = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        slots = [self.slots[start:end] for start, end in bounds]
+        return list(zip(self.first_rows.tolist(), self.num_tokens.tolist(), slots, strict=True))
+
+
+@dataclass(frozen=True)
 class Layout:
     """The keys of every query under one window."""
 
     decodes: tuple[DecodeBatch, ...]
     """None where they are ragged."""
     prefills: tuple[PrefillChunk, ...]
+    """None of those that are ragged."""
     ragged: RaggedDecodes | None = None
+    ragged_prefills: RaggedPrefills | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +149,7 @@ def plan(
     invariant: bool = False,
     num_full_slots: int | None = None,
     is_ragged: bool = False,
+    are_prefills_ragged: bool = False,
 ) -> Plan:
     """Prepare one step. Everything is computed on the host and sent to `device` once.
 
@@ -132,6 +157,7 @@ def plan(
     decoding sequence, its new one included. `prefills` are in row order after the decodes. `windows`:
     every window that some layer will ask for. `invariant`: a query's result must not depend on what
     else is in the step, or on how its prompt was cut. `num_full_slots`: slots from here on are compact.
+    `is_ragged`, `are_prefills_ragged`: for `attention_decode` and `attention_prefill`.
     """
     split = partial(paged_cache.slots, device=device, num_full_slots=num_full_slots)
     num_decodes = len(decode_contexts)
@@ -155,10 +181,15 @@ def plan(
             decodes = _decodes(decode_table, decode_contexts, block_size, split, device, window)
         row = num_decodes
         chunks = []
+        together = []
         for prefill, slots in zip(prefills, chunk_slots, strict=True):
-            chunks.append(_chunk(row, prefill, slots, split, device, window))
+            seen = slots[_first_seen(prefill, window) :]
+            if are_prefills_ragged and (num_full_slots is None or int(seen.max()) < num_full_slots):
+                together.append((row, prefill.num_tokens, seen))
+            else:
+                chunks.append(_chunk(row, prefill, slots, split, device, window))
             row += prefill.num_tokens
-        return Layout(decodes, tuple(chunks), ragged)
+        return Layout(decodes, tuple(chunks), ragged, _ragged_prefills(together) if together else None)
 
     if invariant:
         pieces = [(slots, prefill.num_tokens) for slots, prefill in zip(chunk_slots, prefills, strict=True)]
@@ -194,6 +225,19 @@ def batches(contexts: list[int]) -> list[list[int]]:
     return groups
 
 
+def _first_seen(prefill: Prefill, window: int | None) -> int:
+    """The first token that some query of the chunk sees."""
+    return 0 if window is None else max(prefill.context - prefill.num_tokens - window + 1, 0)
+
+
+def _ragged_prefills(chunks: Sequence[tuple[int, int, torch.Tensor]]) -> RaggedPrefills:
+    """Of each: its first row, its queries, its slots."""
+    rows, queries, slots = zip(*chunks, strict=True)
+    ends = torch.tensor([len(each) for each in slots]).cumsum(0)
+    starts = torch.cat((torch.zeros(1, dtype=torch.int64), ends[:-1]))
+    return RaggedPrefills(torch.cat(slots), starts, ends, torch.tensor(rows), torch.tensor(queries))
+
+
 def _chunk(
     row: int,
     prefill: Prefill,
@@ -203,7 +247,7 @@ def _chunk(
     window: int | None,
 ) -> PrefillChunk:
     first_query = prefill.context - prefill.num_tokens
-    first = 0 if window is None else max(first_query - window + 1, 0)
+    first = _first_seen(prefill, window)
     mask = None
     if first_query > 0 or (window is not None and window < prefill.context):
         keys = torch.arange(first, prefill.context)[None, :]

@@ -28,6 +28,7 @@ def build(
     is_scattered: bool = True,
     kind: str = "full",
     is_ragged: bool = False,
+    are_prefills_ragged: bool = False,
 ) -> tuple[torch.Tensor, paged_cache.LayerCache, attention.Plan]:
     """Queries, a poisoned cache with the contexts written to scattered blocks, and the plan.
 
@@ -72,6 +73,7 @@ def build(
         invariant=invariant,
         num_full_slots=num_full_slots,
         is_ragged=is_ragged,
+        are_prefills_ragged=are_prefills_ragged,
     )
     rows = len(decode_contexts) + sum(num_tokens for num_tokens, _ in prefills)
     return torch.randn(rows, heads, head_dim).to(dtype), cache, plan

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from firsttoken_kernels import attention, attention_decode, paged_cache
+from firsttoken_kernels import attention, attention_decode, attention_prefill, paged_cache
 from firsttoken_runtime import core
 from firsttoken_runtime.engine import deviation
 from firsttoken_runtime.model import decoder
@@ -58,6 +58,9 @@ class Runner:
         self._is_ragged = not batch_invariant and attention_decode.can_run(
             model.device, model.dtype, config.num_heads, config.head_dim
         )
+        self._are_prefills_ragged = not batch_invariant and attention_prefill.can_run(
+            model.device, model.dtype, config.head_dim
+        )
         self.replace(layers, num_full_slots)
 
     def replace(self, layers: Sequence[paged_cache.LayerCache], num_full_slots: int | None) -> None:
@@ -88,6 +91,7 @@ class Runner:
             batch_invariant=self.batch_invariant,
             num_full_slots=self.num_full_slots,
             is_ragged=self._is_ragged,
+            are_prefills_ragged=self._are_prefills_ragged,
         )
         if before_layer is not None:
             rows = dataclasses.replace(rows, before_layer=before_layer)
@@ -139,9 +143,10 @@ def step_input(
     batch_invariant: bool = False,
     num_full_slots: int | None = None,
     is_ragged: bool = False,
+    are_prefills_ragged: bool = False,
 ) -> decoder.StepInput:
     """Rows are the step's tokens: decodes first, then each prefill chunk. `windows`: those of the layers;
-    `is_ragged`: as in `attention.plan`."""
+    the last four: as in `attention.plan`."""
     token_ids: list[int] = []
     positions: list[int] = []
     logit_rows: list[int] = []
@@ -168,6 +173,7 @@ def step_input(
         invariant=batch_invariant,
         num_full_slots=num_full_slots,
         is_ragged=is_ragged,
+        are_prefills_ragged=are_prefills_ragged,
     )
     return decoder.StepInput(
         token_ids=torch.tensor(token_ids, device=device),
