@@ -119,8 +119,10 @@ class Follower:
         """Ticks until cancelled: at the interval, and at once when the engine becomes ready."""
         while True:
             await self.tick()
+            # Not wait_for: Python 3.11's forgets to be cancelled when what it waits for comes at that moment.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._watch.turned_ready.wait(), INTERVAL_S)
+                async with asyncio.timeout(INTERVAL_S):
+                    await self._watch.turned_ready.wait()
             self._watch.turned_ready.clear()
 
     def _read_files(self) -> None:

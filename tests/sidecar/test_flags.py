@@ -305,3 +305,15 @@ async def test_the_pod_says_so_and_serves_again_once_the_flag_is_off(monkeypatch
         engine.fail_flags = 0
         state = await beside.until(lambda state: state.ready, 20.0)
         assert state.flags.generation == 2
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_it_ends_also_when_the_engine_becomes_ready_at_that_moment(rig: Rig, turns: int) -> None:
+    following = asyncio.create_task(rig.follower.run())
+    await asyncio.sleep(0.01)
+    rig.watch.turned_ready.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    following.cancel()
+    done, _ = await asyncio.wait([following], timeout=5)
+    assert done == {following}
