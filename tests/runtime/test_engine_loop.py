@@ -266,6 +266,19 @@ def test_the_first_token_says_when_its_sequence_was_first_scheduled(folder: Path
     assert times[ids[0]][0] < times[ids[1]][0]
 
 
+def test_a_first_token_comes_before_the_others_of_its_step(folder: Path) -> None:
+    engine = tiny_model.engine(folder)
+    decoding = [engine.submit(PROMPTS[0], tiny_model.greedy(9)) for _ in range(3)]
+    for _ in range(2):
+        engine.loop.turn()
+    new = engine.submit(PROMPTS[1], tiny_model.greedy(9))
+    engine.mailbox.outbox.clear()
+    engine.loop.turn()
+    step = engine.mailbox.outbox[0]
+    assert isinstance(step, core.StepOutput)
+    assert [token.sequence_id for token in step.tokens] == [new, *decoding]
+
+
 def test_a_step_says_how_many_tokens_it_computed(folder: Path) -> None:
     engine = tiny_model.engine(folder)
     engine.submit(PROMPTS[1], tiny_model.greedy(2))
