@@ -5,14 +5,15 @@ are not quantized. Those before are *full*: in the type of the computation. A st
 back through here like all others, so neither the end of a chunk nor a hit changes what is attended to.
 Which slots are of which format is found once a step on the host (`slots`), not in each layer.
 
-Slots that lie one behind the other are read in place; full ones without a copy.
+Slots that lie one behind the other are read in place; full ones without a copy. On a CPU a compiled kernel
+copies rows of which some are compact (`kv_copy`).
 """
 
 from dataclasses import dataclass
 
 import torch
 
-from firsttoken_kernels import kv_quant
+from firsttoken_kernels import kv_copy, kv_quant
 
 _HALF_LARGEST = torch.finfo(torch.float16).max
 
@@ -114,6 +115,7 @@ class LayerCache:
         self.full = full
         self.keys, self.values = full[0], full[1]
         self.compact = compact
+        self._pools = () if compact is None else _pools(full, compact)
 
     @property
     def num_kv_heads(self) -> int:
@@ -143,6 +145,10 @@ class LayerCache:
             self.keys.index_copy_(0, where.all, keys)
             self.values.index_copy_(0, where.all, values)
             return
+        if self._can_copy:
+            for rows, pool in zip((keys, values), self._pools, strict=True):
+                kv_copy.write(rows, pool, where.all)
+            return
         both = torch.stack((keys, values))  # [2, T, KV heads, D]
         if where.full is None:
             self.compact.write(both, where.compact.slots)
@@ -155,11 +161,20 @@ class LayerCache:
         of the cache: do not write to it."""
         if self.compact is None or where.compact is None:
             return _read(self.full, where.all, where.first)
-        if where.full is None:
+        if where.full is None and not (self._can_copy and self.is_quantized):
             return self.compact.read(where.compact, self.dtype)
         out = self.full.new_empty((2, len(where.all), self.num_kv_heads, self.head_dim))
+        if self._can_copy:
+            for rows, pool in zip(out, self._pools, strict=True):
+                kv_copy.read(rows, pool, where.all)
+            return out
+        assert where.full is not None
         out.index_copy_(1, where.full.places, _read(self.full, where.full.slots, where.full.first))
         return out.index_copy_(1, where.compact.places, self.compact.read(where.compact, self.dtype))
+
+    @property
+    def _can_copy(self) -> bool:
+        return bool(self._pools) and kv_copy.can_run(self._pools[0])
 
     def pieces(self, fmt: int) -> tuple[torch.Tensor, ...]:
         """All that holds bytes of the full (0) or compact (1) slots, to copy whole blocks: each [2, slots
@@ -171,6 +186,12 @@ class LayerCache:
         if self.compact.scales is None:
             return (self.compact.stored,)
         return (self.compact.stored, self.compact.scales)
+
+
+def _pools(full: torch.Tensor, compact: Compact) -> tuple[kv_copy.Pool, ...]:
+    """Of keys and of values."""
+    scales = (None, None) if compact.scales is None else compact.scales
+    return tuple(map(kv_copy.Pool, full, compact.stored, scales))
 
 
 def _read(stored: torch.Tensor, slots: torch.Tensor, first: int | None) -> torch.Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from firsttoken_kernels import kv_quant, paged_cache
-from kernels import caches
+from kernels import caches, ways
 
 CPU = caches.CPU
 FULL, COMPACT = 12, 20
@@ -16,19 +16,21 @@ def read(cache: paged_cache.LayerCache, wanted: list[int]) -> torch.Tensor:
     return torch.stack([paged_cache.reference(cache, slot) for slot in wanted], dim=1)
 
 
+@pytest.mark.parametrize("way", ways.ALL)
 @pytest.mark.parametrize("wanted", [ALL_FULL, ALL_COMPACT, MIXED, *RUNS], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("kind", caches.KINDS)
 @pytest.mark.parametrize(("kv_heads", "head_dim"), [(2, 6), (1, 20), (3, 64)])
 def test_what_was_written_is_read(
-    kv_heads: int, head_dim: int, kind: str, dtype: torch.dtype, wanted: list[int]
+    kv_heads: int, head_dim: int, kind: str, dtype: torch.dtype, wanted: list[int], way: str
 ) -> None:
     torch.manual_seed(0)
     cache = caches.poisoned(FULL, COMPACT, kv_heads, head_dim, kind=kind, dtype=dtype)
     keys, values = caches.spread(2, len(wanted), kv_heads, head_dim).to(dtype)
     where = paged_cache.slots(torch.tensor(wanted), CPU, FULL)
-    cache.write(keys, values, where)
-    found = cache.gather(where)
+    with ways.taken(way):
+        cache.write(keys, values, where)
+        found = cache.gather(where)
     assert found.dtype == dtype
     assert found.shape == (2, len(wanted), kv_heads, head_dim)
     torch.testing.assert_close(found, read(cache, wanted).to(dtype), rtol=0, atol=0)
@@ -41,12 +43,15 @@ def test_what_was_written_is_read(
     assert read(cache, untouched).isnan().all()
 
 
+@pytest.mark.parametrize("way", ways.ALL)
+@pytest.mark.parametrize("head_dim", [10, 48])
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
-def test_stored_bytes_equal_the_reference(kind: str) -> None:
+def test_stored_bytes_equal_the_reference(kind: str, head_dim: int, way: str) -> None:
     torch.manual_seed(0)
-    cache = caches.poisoned(FULL, COMPACT, 3, 10, kind=kind)
-    keys, values = caches.spread(2, len(MIXED), 3, 10)
-    cache.write(keys, values, paged_cache.slots(torch.tensor(MIXED), CPU, FULL))
+    cache = caches.poisoned(FULL, COMPACT, 3, head_dim, kind=kind)
+    keys, values = caches.spread(2, len(MIXED), 3, head_dim)
+    with ways.taken(way):
+        cache.write(keys, values, paged_cache.slots(torch.tensor(MIXED), CPU, FULL))
     assert cache.compact is not None
     assert cache.compact.scales is not None
     for index, slot in enumerate(MIXED):
