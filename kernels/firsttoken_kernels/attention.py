@@ -11,7 +11,7 @@ sequence's own first slot (always written, so stale memory can hold anything) an
 share a KV head go to the library as if they were that many queries: at one token a sequence this was
 up to ten times faster on a CPU than its own grouped-query mode or a matrix product per KV head. Where
 there is a compiled kernel they go to it instead (`attention_decode`), and nothing is gathered. So do
-prompts on a CPU with AMX (`attention_prefill`), as long as their context is in 16 bit.
+prompts on a CPU with AMX (`attention_prefill`).
 """
 
 import torch
@@ -55,13 +55,10 @@ def reference(
         for index, row in enumerate(rows):
             slots = batch.slots[index]
             attend(row, slots if batch.bias is None else slots[batch.bias[index, 0, 0] == 0])
-    chunks = [(chunk.first_row, chunk.num_tokens, chunk.context_slots) for chunk in step.prefills]
-    if (together := step.full.ragged_prefills) is not None:
-        chunks += together.chunks()
-    for first_row, num_tokens, slots in chunks:
-        history = len(slots) - num_tokens
-        for offset in range(num_tokens):
-            attend(first_row + offset, slots[: history + offset + 1])
+    for chunk in step.prefills:
+        history = len(chunk.context_slots) - chunk.num_tokens
+        for offset in range(chunk.num_tokens):
+            attend(chunk.first_row + offset, chunk.context_slots[: history + offset + 1])
     return out
 
 
@@ -100,7 +97,7 @@ def attention(
     for batch in layout.decodes:
         rows = slice(0, step.num_decodes) if batch.rows is None else batch.rows
         out[rows] = _decode(queries[rows], cache_layer, batch, scale, softcap)
-    for chunk in layout.prefills:
+    for chunk in layout.prefills if layout.ragged_prefills is None else ():
         rows = slice(chunk.first_row, chunk.first_row + chunk.num_tokens)
         out[rows] = _prefill(queries[rows], cache_layer, chunk, scale, softcap)
     return out

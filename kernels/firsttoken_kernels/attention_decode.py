@@ -56,9 +56,7 @@ def attention_decode(
     assert queries.is_contiguous(), queries.stride()
     assert out.is_contiguous(), out.stride()
     assert out.dtype == queries.dtype, out.dtype
-    addresses = _addresses(cache_layer.full, None)
-    addresses += [0] * 4 if compact is None else _addresses(compact.stored, compact.scales)
-    cache = (ctypes.c_void_p * 8)(*addresses)
+    cache = addresses(cache_layer)
     full_type = TYPES[cache_layer.full.dtype]
     compact_type = full_type if compact is None else TYPES[compact.stored.dtype]
 
@@ -94,6 +92,14 @@ def attention_decode(
     run(*mine)
     for one in running:
         one.result()
+
+
+def addresses(cache_layer: paged_cache.LayerCache) -> ctypes.Array[ctypes.c_void_p]:
+    """Of full and of compact slots, as the kernels want them."""
+    compact = cache_layer.compact
+    found = _addresses(cache_layer.full, None)
+    found += [0] * 4 if compact is None else _addresses(compact.stored, compact.scales)
+    return (ctypes.c_void_p * 8)(*found)
 
 
 def _addresses(stored: torch.Tensor, scales: torch.Tensor | None) -> list[int]:

@@ -4,9 +4,10 @@ Decodes (one query a sequence) are batched in groups of about equal context; a p
 own. A layer with a sliding window has a layout of its own, so that it reads only the keys it may see.
 """
 
+import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 
@@ -36,8 +37,22 @@ class PrefillChunk:
     num_tokens: int
     context: paged_cache.Slots
     """Slots of the tokens that some query of the chunk sees, up to the chunk's last."""
-    mask: torch.Tensor | None
-    """[num_tokens, context] bool, True = seen; None: the chunk is the whole context (plain causal)."""
+    window: int | None
+    device: torch.device
+
+    @functools.cached_property
+    def mask(self) -> torch.Tensor | None:
+        """[num_tokens, context] bool, True = seen; None: the chunk is the whole context (plain causal). Made
+        when it is first asked for: a kernel does without."""
+        context = len(self.context_slots)
+        if context == self.num_tokens and (self.window is None or self.window >= context):
+            return None
+        keys = torch.arange(context)[None, :]
+        queries = torch.arange(context - self.num_tokens, context)[:, None]
+        mask = keys <= queries
+        if self.window is not None:
+            mask &= keys > queries - self.window
+        return mask.to(self.device)
 
     @property
     def context_slots(self) -> torch.Tensor:
@@ -82,7 +97,7 @@ class RaggedDecodes:
 
 @dataclass(frozen=True)
 class RaggedPrefills:
-    """All prefill chunks whose context is in full precision, for a kernel that takes them at once."""
+    """All prefill chunks, for a kernel that takes them at once."""
 
     slots: torch.Tensor
     """[sum of the contexts] int64: of the tokens that some query of a chunk sees, up to its last."""
@@ -94,12 +109,8 @@ class RaggedPrefills:
     """[chunks] int64: rows of the step that are the chunk's queries, its last tokens."""
     num_tokens: torch.Tensor
     """[chunks] int64."""
-
-    def chunks(self) -> list[tuple[int, int, torch.Tensor]]:
-        """Of each: its first row, its queries, its slots."""
-        bounds = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        slots = [self.slots[start:end] for start, end in bounds]
-        return list(zip(self.first_rows.tolist(), self.num_tokens.tolist(), slots, strict=True))
+    num_scores: int
+    """Pairs of a query and a slot of its chunk."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +120,9 @@ class Layout:
     decodes: tuple[DecodeBatch, ...]
     """None where they are ragged."""
     prefills: tuple[PrefillChunk, ...]
-    """None of those that are ragged."""
     ragged: RaggedDecodes | None = None
     ragged_prefills: RaggedPrefills | None = None
+    """The same chunks once more."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +170,7 @@ def plan(
     else is in the step, or on how its prompt was cut. `num_full_slots`: slots from here on are compact.
     `is_ragged`, `are_prefills_ragged`: for `attention_decode` and `attention_prefill`.
     """
-    split = partial(paged_cache.slots, device=device, num_full_slots=num_full_slots)
+    split = functools.partial(paged_cache.slots, device=device, num_full_slots=num_full_slots)
     num_decodes = len(decode_contexts)
     newest = decode_contexts[:, None] - 1
     own_slots = [decode_table.gather(1, newest // block_size) * block_size + newest % block_size]
@@ -181,15 +192,11 @@ def plan(
             decodes = _decodes(decode_table, decode_contexts, block_size, split, device, window)
         row = num_decodes
         chunks = []
-        together = []
         for prefill, slots in zip(prefills, chunk_slots, strict=True):
-            seen = slots[_first_seen(prefill, window) :]
-            if are_prefills_ragged and (num_full_slots is None or int(seen.max()) < num_full_slots):
-                together.append((row, prefill.num_tokens, seen))
-            else:
-                chunks.append(_chunk(row, prefill, slots, split, device, window))
+            chunks.append(_chunk(row, prefill, slots, split, device, window))
             row += prefill.num_tokens
-        return Layout(decodes, tuple(chunks), ragged, _ragged_prefills(together) if together else None)
+        together = _ragged_prefills(chunks) if are_prefills_ragged and chunks else None
+        return Layout(decodes, tuple(chunks), ragged, together)
 
     if invariant:
         pieces = [(slots, prefill.num_tokens) for slots, prefill in zip(chunk_slots, prefills, strict=True)]
@@ -225,19 +232,6 @@ def batches(contexts: list[int]) -> list[list[int]]:
     return groups
 
 
-def _first_seen(prefill: Prefill, window: int | None) -> int:
-    """The first token that some query of the chunk sees."""
-    return 0 if window is None else max(prefill.context - prefill.num_tokens - window + 1, 0)
-
-
-def _ragged_prefills(chunks: Sequence[tuple[int, int, torch.Tensor]]) -> RaggedPrefills:
-    """Of each: its first row, its queries, its slots."""
-    rows, queries, slots = zip(*chunks, strict=True)
-    ends = torch.tensor([len(each) for each in slots]).cumsum(0)
-    starts = torch.cat((torch.zeros(1, dtype=torch.int64), ends[:-1]))
-    return RaggedPrefills(torch.cat(slots), starts, ends, torch.tensor(rows), torch.tensor(queries))
-
-
 def _chunk(
     row: int,
     prefill: Prefill,
@@ -246,17 +240,22 @@ def _chunk(
     device: torch.device,
     window: int | None,
 ) -> PrefillChunk:
-    first_query = prefill.context - prefill.num_tokens
-    first = _first_seen(prefill, window)
-    mask = None
-    if first_query > 0 or (window is not None and window < prefill.context):
-        keys = torch.arange(first, prefill.context)[None, :]
-        queries = torch.arange(first_query, prefill.context)[:, None]
-        mask = keys <= queries
-        if window is not None:
-            mask &= keys > queries - window
-        mask = mask.to(device)
-    return PrefillChunk(row, prefill.num_tokens, split(slots[first:]), mask)
+    first = 0 if window is None else max(prefill.context - prefill.num_tokens - window + 1, 0)
+    return PrefillChunk(row, prefill.num_tokens, split(slots[first:]), window, device)
+
+
+def _ragged_prefills(chunks: Sequence[PrefillChunk]) -> RaggedPrefills:
+    lengths = [len(chunk.context_slots) for chunk in chunks]
+    num_tokens = [chunk.num_tokens for chunk in chunks]
+    ends = torch.tensor(lengths).cumsum(0)
+    return RaggedPrefills(
+        torch.cat([chunk.context_slots for chunk in chunks]),
+        ends - torch.tensor(lengths),
+        ends,
+        torch.tensor([chunk.first_row for chunk in chunks]),
+        torch.tensor(num_tokens),
+        sum(map(operator.mul, num_tokens, lengths)),
+    )
 
 
 def _decodes(

@@ -3,23 +3,23 @@
 The library's attention wants keys and values gathered, takes one chunk a call, and masks what a chunk
 does not see of its context; here all chunks are one call that reads the cache and skips what is not seen
 (`kernels/README.md` has the figures). Formula, order of sums and number format:
-`kernels/native/attention_prefill.c`. It computes what `attention` does for prompts, in bf16 only.
+`kernels/native/attention_prefill.c`. It computes what `attention` does for prompts, of queries
+in bf16 only; keys and values may be stored in any type.
 """
 
 import ctypes
 import functools
-import itertools
 from typing import Any
 
 import torch
 
-from firsttoken_kernels import native, paged_cache
+from firsttoken_kernels import attention_decode, native, paged_cache
 from firsttoken_kernels.attention_plan import RaggedPrefills
 
 _WIDTH = 32
 """Elements of a head in one row of a tile."""
 _MOST_HEAD_DIM = 512
-_LEAST_SCORES_A_THREAD = 16_384
+_LEAST_SCORES_A_THREAD = 1 << 17
 """Fewer are done sooner than another thread has woken up."""
 
 
@@ -54,38 +54,34 @@ def attention_prefill(
     library = native.library()
     assert library is not None, "ask can_run first"
     _, heads, head_dim = queries.shape
-    full = cache_layer.full
-    for each in (queries, out, full[0]):
+    for each in (queries, out, cache_layer.full[0]):
         assert each.dtype == torch.bfloat16, each.dtype
         assert each.is_contiguous(), each.stride()
-    kernel = _kernel(library)
+    assert scale > 0, scale
+    compact = cache_layer.compact
+    addresses, kernel = attention_decode.addresses(cache_layer), _kernel(library)
 
-    def run(first_chunk: int, last_chunk: int) -> None:
+    def run(share: int, shares: int) -> None:
         failed = kernel(
-            *(out.data_ptr(), queries.data_ptr(), first_chunk, last_chunk),
-            *(prefills.first_rows.data_ptr(), prefills.num_tokens.data_ptr()),
-            *(heads, cache_layer.num_kv_heads, head_dim, full[0].data_ptr(), full[1].data_ptr()),
-            *(prefills.slots.data_ptr(), prefills.starts.data_ptr(), prefills.ends.data_ptr()),
+            *(out.data_ptr(), queries.data_ptr(), share, shares),
+            *(len(prefills.starts), prefills.first_rows.data_ptr(), prefills.num_tokens.data_ptr()),
+            *(heads, cache_layer.num_kv_heads, head_dim, addresses),
+            attention_decode.TYPES[torch.bfloat16 if compact is None else compact.stored.dtype],
+            *(cache_layer.full.shape[1], prefills.slots.data_ptr()),
+            *(prefills.starts.data_ptr(), prefills.ends.data_ptr()),
             *(window or 0, scale, softcap or 0.0),
         )
         if failed:
             raise MemoryError("not enough memory for the attention of a prompt")
 
-    chunks = len(prefills.num_tokens)
     most_threads = torch.get_num_threads()
-    if min(most_threads, chunks) == 1:
-        run(0, chunks)
-        return
-    scores = prefills.num_tokens * (prefills.ends - prefills.starts)
-    threads = min(most_threads, chunks, int(scores.sum()) * heads // _LEAST_SCORES_A_THREAD)
+    threads = min(most_threads, prefills.num_scores * heads // _LEAST_SCORES_A_THREAD)
     if threads <= 1:
-        run(0, chunks)
+        run(0, 1)
         return
-    wanted = torch.arange(1, threads) * int(scores.sum()) // threads
-    shares = [0, *torch.searchsorted(scores.cumsum(0), wanted).tolist(), chunks]
-    mine, *others = itertools.pairwise(shares)
-    running = [native.workers(most_threads - 1).submit(run, *chunks_of_one) for chunks_of_one in others]
-    run(*mine)
+    workers = native.workers(most_threads - 1)
+    running = [workers.submit(run, share, threads) for share in range(1, threads)]
+    run(0, threads)
     for one in running:
         one.result()
 
@@ -95,8 +91,13 @@ def _kernel(library: ctypes.CDLL) -> Any:
     kernel = library.firsttoken_attention_prefill
     pointer, size, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
     kernel.argtypes = (
-        *(pointer, pointer, size, size, pointer, pointer, size, size, size),
-        *(pointer, pointer, pointer, pointer, pointer, size, number, number),
+        *(pointer, pointer, size, size),
+        *(size, pointer, pointer),
+        *(size, size, size, pointer),
+        ctypes.c_int32,
+        *(size, pointer),
+        *(pointer, pointer),
+        *(size, number, number),
     )
     kernel.restype = ctypes.c_int32
     return kernel

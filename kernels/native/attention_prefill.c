@@ -1,331 +1,508 @@
-/* Attention of prompt chunks over a paged KV cache with AMX tiles, on a CPU that has them.
+/* Attention of prompt chunks over a paged KV cache in bf16, on a CPU with matrix tiles (AMX).
  *
- *     out[t, h] = sum_{s <= position(t)} softmax_s(scale * q[t, h] . K[slot(s), h / group]) * V[slot(s), h / group]
+ *     out[t, h] = sum_s softmax_s(scale * q[t, h] . K[s, h / group]) * V[s, h / group],   s in what t sees
  *
- * The queries of all heads that share a KV head are rows of one matrix. Its products with keys and values are bf16
- * with fp32 sums (tdpbf16ps); the softmax between them is fp32, and its weights are rounded to bf16. Keys are taken
- * in blocks with a running maximum and sum (online softmax, Milakov and Gimelshein 2018; FlashAttention, Dao et al.
- * 2022); a block's keys and values are packed once for all rows, into the order in which a tile wants them.
- * Tiles that no row may see are skipped. NaN in a score gives NaN in the output, of this sequence only.
+ * The queries of one KV head, `group` for each token, are taken 32 at a time against blocks of 256 keys with a running
+ * maximum and sum (online softmax, Milakov and Gimelshein 2018). Keys and values are copied to the tiles' order
+ * once for all queries of a KV head, whatever type they are stored in; what a tile has past the last key is 0.
+ * Scores and sums are fp32; chances are rounded to bf16 for the second product, as are eight-bit keys and values.
+ *
+ * A tile multiplies what a query does not see too, by 0. Its scores are replaced before that, so they may be anything;
+ * values that are no finite numbers are replaced by 0, and the queries that see them become NaN as a whole.
+ *
+ * Built for AVX-512 only; the caller (`firsttoken_kernels/attention_prefill.py`) checks shapes and types, and asks
+ * `firsttoken_has_tiles` first.
  */
+#include "softmax.h"
+
+#ifdef __AVX512F__
 #include <cpuid.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "vectors.h"
+#pragma GCC target("avx512bf16,amx-tile,amx-bf16")
 
-#ifdef __AVX512F__
-#include "softmax.h"
+#define SIDE 16                /* rows of a tile, and floats of a row */
+#define TILE 1024              /* bytes */
+#define QUERIES (2 * SIDE)     /* taken at a time */
+#define KEYS (2 * SIDE)        /* of a tile of chances: what one step of the second product takes */
+#define BLOCK_KEYS (8 * KEYS)  /* between two looks at the running maximum */
+#define MOST_HEAD_DIM 512      /* the caller refuses more */
 
-#define AMX __attribute__((target("amx-tile,amx-bf16,avx512bf16")))
-#define ROWS 32   /* queries of a unit: two tiles */
-#define BLOCK 1024 /* keys of a block: with values, scores and weights of a unit they stay in the second-level cache */
-#define PITCH (BLOCK + 32) /* elements between rows of scores and weights: rows that lie a page apart push each other out */
-#define TILE 512  /* bf16 elements of a tile: 16 rows of 64 bytes */
+/* The last two of `attention_decode.TYPES`; the first three are in vectors.h. */
+enum { INT8 = FP32 + 1, FP8 };
 
-typedef uint16_t bf16;
+/* Slots of one format in one layer. */
+struct source {
+    const char *both[2];       /* keys, values */
+    const uint16_t *scales[2]; /* fp16, [slots, KV heads]; NULL: not scaled */
+    int64_t first_slot;
+    int type;
+};
 
-/* One chunk and one KV head. */
-struct task {
-    const char *keys, *values; /* of this head in slot 0 */
-    int64_t slot_bytes, head_dim, group, window;
+/* One sequence's part of the step. Its last query sees the last of its slots. */
+struct chunk {
+    int64_t first_row, num_tokens, num_slots;
     const int64_t *slots;
-    int64_t context, num_tokens; /* keys; queries, which are the last ones of them */
-    float scale, cap;
 };
 
-/* What one call works with; rows: of queries, rounded up to whole units. */
-struct space {
-    bf16 *queries;         /* [rows, head_dim] */
-    bf16 *keys, *values;   /* tiles of a block */
-    float *scores;         /* [ROWS, PITCH] */
-    bf16 *weights;         /* [ROWS, PITCH] */
-    float *sums;           /* [rows, head_dim] */
-    float *best, *total;   /* [rows] */
+struct shape {
+    int64_t heads, kv_heads, group, head_dim;
 };
 
-/* rows[i] lane j <-> rows[j] lane i */
-INLINE void transpose(words rows[16]) {
-    for (int apart = 1; apart < 16; apart *= 2) {
-        ints low, high;
-        for (int lane = 0; lane < 16; lane++) {
-            low[lane] = lane & apart ? lane - apart + 16 : lane;
-            high[lane] = lane & apart ? lane + 16 : lane + apart;
-        }
-        for (int i = 0; i < 16; i++) {
-            if (i & apart) continue;
-            const words a = rows[i], b = rows[i + apart];
-            rows[i] = __builtin_shuffle(a, b, low);
-            rows[i + apart] = __builtin_shuffle(a, b, high);
-        }
-    }
-}
+/* Keys and values of one KV head of a chunk, from key `first` to `last` (multiples of KEYS), in the order of tiles. */
+struct packed {
+    char *keys;   /* [keys / SIDE, head_dim / 32] tiles of 16 pairs of a head's elements by 16 keys */
+    char *values; /* [keys / KEYS, head_dim / SIDE] tiles of 16 pairs of keys by 16 elements */
+    char *is_broken;
+    int64_t first, last;
+    int has_broken;
+};
 
-/* Keys `first` .. `first + count` as tiles of 16 keys and 32 elements of the head: [pair of elements][key]. Past the
- * last key, up to `padded`, zeros. */
-static void pack_keys(const struct task *task, int64_t first, int64_t count, int64_t padded, bf16 *to) {
-    for (int64_t key = 0; key < padded; key += 16)
-        for (int64_t d = 0; d < task->head_dim; d += 32, to += TILE) {
-            words rows[16];
-            for (int i = 0; i < 16; i++) {
-                rows[i] = (words){0};
-                if (key + i < count)
-                    memcpy(&rows[i], task->keys + task->slots[first + key + i] * task->slot_bytes + 2 * d, 64);
-            }
-            transpose(rows);
-            memcpy(to, rows, sizeof rows);
-        }
-}
+/* The 32 queries at hand. */
+struct pass {
+    _Alignas(64) char queries[QUERIES * MOST_HEAD_DIM * 2];
+    _Alignas(64) char scores[2][BLOCK_KEYS / SIDE][TILE];
+    _Alignas(64) char chances[2][BLOCK_KEYS / KEYS][TILE];
+    _Alignas(64) char sums[2][MOST_HEAD_DIM / SIDE][TILE];
+    _Alignas(64) float best[QUERIES]; /* times scale and log2(e), like all exponents here */
+    __m512 total[QUERIES];
+    int64_t first_key[QUERIES], last_key[QUERIES]; /* seen by each; equal: there is no such query */
+};
 
-/* Values as tiles of 32 keys and 16 elements of the head: [pair of keys][element]. */
-static void pack_values(const struct task *task, int64_t first, int64_t count, int64_t padded, bf16 *to) {
-    for (int64_t key = 0; key < padded; key += 2) {
-        const char *pair[2];
-        for (int i = 0; i < 2; i++)
-            pair[i] = key + i < count ? task->values + task->slots[first + key + i] * task->slot_bytes : NULL;
-        for (int64_t d = 0; d < task->head_dim; d += 16) {
-            words both = {0};
-            for (int i = 0; i < 2 && pair[i]; i++) {
-                halves stored;
-                memcpy(&stored, pair[i] + 2 * d, sizeof stored);
-                both |= __builtin_convertvector(stored, words) << (16 * i);
-            }
-            memcpy(to + (key / 32 * (task->head_dim / 16) + d / 16) * TILE + key % 32 / 2 * 32, &both, sizeof both);
-        }
-    }
-}
+/* The compiler knows of no memory that its own intrinsics for these read. */
+#define LOAD(tile, from, stride) \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(from), "r"((int64_t)(stride)) : "memory")
+#define STORE(tile, to) \
+    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(to), "r"((int64_t)64) : "memory")
 
-/* scores[r, key] = q[r] . k[key] for the keys of some tiles. */
-AMX static void score(const bf16 *queries, const bf16 *keys, int64_t first, int64_t last, int64_t head_dim,
-                      float *scores) {
-    for (int64_t key = first; key < last; key += 32) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-        for (int64_t d = 0; d < head_dim; d += 32) {
-            const bf16 *tile = keys + (key / 16 * (head_dim / 32) + d / 32) * TILE;
-            _tile_loadd(4, queries + d, 2 * head_dim);
-            _tile_loadd(5, queries + 16 * head_dim + d, 2 * head_dim);
-            _tile_loadd(6, tile, 64);
-            _tile_loadd(7, tile + head_dim / 32 * TILE, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
-        }
-        _tile_stored(0, scores + key, 4 * PITCH);
-        _tile_stored(1, scores + key + 16, 4 * PITCH);
-        _tile_stored(2, scores + 16 * PITCH + key, 4 * PITCH);
-        _tile_stored(3, scores + 16 * PITCH + key + 16, 4 * PITCH);
-    }
-}
-
-/* sums[r] += sum_key weights[r, key] * value[key] */
-AMX static void weigh(const bf16 *weights, const bf16 *values, int64_t first, int64_t last, int64_t head_dim,
-                      float *sums) {
-    for (int64_t d = 0; d < head_dim; d += 32) {
-        float *upper = sums + d, *lower = sums + 16 * head_dim + d;
-        _tile_loadd(0, upper, 4 * head_dim);
-        _tile_loadd(1, upper + 16, 4 * head_dim);
-        _tile_loadd(2, lower, 4 * head_dim);
-        _tile_loadd(3, lower + 16, 4 * head_dim);
-        for (int64_t key = first; key < last; key += 32) {
-            const bf16 *tile = values + (key / 32 * (head_dim / 16) + d / 16) * TILE;
-            _tile_loadd(4, weights + key, 2 * PITCH);
-            _tile_loadd(5, weights + 16 * PITCH + key, 2 * PITCH);
-            _tile_loadd(6, tile, 64);
-            _tile_loadd(7, tile + TILE, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
-        }
-        _tile_stored(0, upper, 4 * head_dim);
-        _tile_stored(1, upper + 16, 4 * head_dim);
-        _tile_stored(2, lower, 4 * head_dim);
-        _tile_stored(3, lower + 16, 4 * head_dim);
-    }
-}
-
-/* 2^x for x <= 0: 2^n times a polynomial of degree 5 in [-1/2, 1/2], relative error below 2e-7. */
-INLINE __m512 power_of_two(__m512 x) {
-    const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m512 f = x - n;
-    __m512 r = f * 1.33335581e-3f + 9.61812911e-3f;
-    r = f * r + 5.55041087e-2f;
-    r = f * r + 2.40226507e-1f;
-    r = f * r + 6.93147181e-1f;
-    r = f * r + 1.0f;
-    return _mm512_scalef_ps(r, n);
-}
-
-/* scores[first .. last] of one row become powers of e by the best one so far; 0 for the others of from .. to. */
-AMX static void soften(float *scores, bf16 *weights, int64_t from, int64_t to, int64_t first, int64_t last,
-                       float scale, float cap, int64_t head_dim, float *sums, float *best, float *total) {
-    const int64_t start = first / 16 * 16, end = (last + 15) / 16 * 16;
-    if (cap > 0) {
-        for (int64_t key = start; key < end; key += 16)
-            *(floats *)(scores + key) = capped(*(floats *)(scores + key) * scale, cap);
-        scale = 1;
-    }
-    for (int64_t key = start; key < first; key++) scores[key] = -__builtin_inff();
-    for (int64_t key = last; key < end; key++) scores[key] = -__builtin_inff();
-    __m512 most = _mm512_set1_ps(-__builtin_inff());
-    for (int64_t key = start; key < end; key += 16) most = _mm512_max_ps(_mm512_loadu_ps(scores + key), most);
-    scale *= 1.44269504088896f; /* log2(e) */
-    const float now_best = _mm512_reduce_max_ps(most) * scale;
-    if (now_best > *best) {
-        const floats shrunk = (floats)power_of_two(_mm512_set1_ps(*best - now_best)); /* 0 at the first block */
-        *best = now_best;
-        *total *= shrunk[0];
-        for (int64_t d = 0; d < head_dim; d += 16) *(floats *)(sums + d) *= shrunk;
-    }
-    __m512 all = _mm512_setzero_ps();
-    const __m512 scales = _mm512_set1_ps(scale), bests = _mm512_set1_ps(*best);
-    memset(weights + from, 0, 2 * (start - from));
-    for (int64_t key = start; key < end; key += 16) {
-        const __m512 chances = power_of_two(_mm512_fmsub_ps(_mm512_loadu_ps(scores + key), scales, bests));
-        all += chances;
-        const __m256bh narrow = _mm512_cvtneps_pbh(chances);
-        memcpy(weights + key, &narrow, sizeof narrow);
-    }
-    memset(weights + end, 0, 2 * (to - end));
-    *total += _mm512_reduce_add_ps(all);
-}
-
-INLINE int64_t clamped(int64_t value, int64_t low, int64_t high) {
-    return value < low ? low : value > high ? high : value;
-}
-
-/* The rows of a unit against the keys of a block, which begins at `block` and has `count`. */
-static void attend(const struct task *task, const struct space *space, int64_t first_row, int64_t last_row,
-                   int64_t block, int64_t count) {
-    const int64_t head_dim = task->head_dim;
-    const int64_t before = task->context - task->num_tokens - block; /* of the first query's own key */
-    const int64_t earliest = before + first_row / task->group, latest = before + (last_row - 1) / task->group;
-    const int64_t from = task->window ? clamped(earliest - task->window + 1, 0, count) / 32 * 32 : 0;
-    const int64_t to = (clamped(latest + 1, 0, count) + 31) / 32 * 32;
-    if (from >= to) return;
-    score(space->queries + first_row * head_dim, space->keys, from, to, head_dim, space->scores);
-    for (int64_t row = first_row; row < first_row + ROWS; row++) {
-        bf16 *weights = space->weights + (row - first_row) * PITCH;
-        const int64_t own = before + row / task->group;
-        const int64_t last = clamped(own + 1, 0, count);
-        const int64_t first = task->window ? clamped(own - task->window + 1, 0, count) : 0;
-        if (row >= last_row || first >= last) {
-            memset(weights + from, 0, 2 * (to - from));
-            continue;
-        }
-        soften(space->scores + (row - first_row) * PITCH, weights, from, to, first, last, task->scale, task->cap,
-               head_dim, space->sums + row * head_dim, space->best + row, space->total + row);
-    }
-    weigh(space->weights, space->values, from, to, head_dim, space->sums + first_row * head_dim);
-}
-
-static void run(const struct task *task, const struct space *space, const bf16 *queries, bf16 *out,
-                int64_t row_elements) {
-    const int64_t head_dim = task->head_dim, group = task->group, rows = task->num_tokens * group;
-    const int64_t padded = (rows + ROWS - 1) / ROWS * ROWS;
-    for (int64_t row = 0; row < rows; row++)
-        memcpy(space->queries + row * head_dim, queries + row / group * row_elements + row % group * head_dim,
-               2 * head_dim);
-    memset(space->queries + rows * head_dim, 0, 2 * (padded - rows) * head_dim);
-    memset(space->sums, 0, 4 * padded * head_dim);
-    for (int64_t row = 0; row < rows; row++) {
-        space->best[row] = -__builtin_inff();
-        space->total[row] = 0;
-    }
-    for (int64_t block = 0; block < task->context; block += BLOCK) {
-        const int64_t count = clamped(task->context - block, 0, BLOCK), whole = (count + 31) / 32 * 32;
-        pack_keys(task, block, count, whole, space->keys);
-        pack_values(task, block, count, whole, space->values);
-        for (int64_t row = 0; row < rows; row += ROWS)
-            attend(task, space, row, clamped(row + ROWS, 0, rows), block, count);
-    }
-    for (int64_t row = 0; row < rows; row++) {
-        const float inverse = 1 / space->total[row];
-        bf16 *to = out + row / group * row_elements + row % group * head_dim;
-        for (int64_t d = 0; d < head_dim; d += 16)
-            store(BF16, (char *)(to + d), *(floats *)(space->sums + row * head_dim + d) * inverse);
-    }
+int32_t firsttoken_has_tiles(void) {
+    enum { ASK_PERMISSION = 0x1023, TILE_DATA = 18 };
+    uint32_t a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 22 & 1) == 0 || (d >> 24 & 1) == 0) return 0;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || (a >> 5 & 1) == 0) return 0;
+    return syscall(SYS_arch_prctl, ASK_PERMISSION, TILE_DATA) == 0;
 }
 
 struct tiles_config {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
-} __attribute__((packed, aligned(64)));
+};
 
 /* Tiles have the shapes that others gave them again when this ends: a library may keep its own for long. */
-AMX static void configure(const struct tiles_config *wanted, struct tiles_config *before) {
-    if (before) _tile_storeconfig(before);
-    if (wanted->palette) _tile_loadconfig(wanted);
-    else _tile_release();
+static void configure(const struct tiles_config *wanted, struct tiles_config *before) {
+    if (before) __asm__ volatile("sttilecfg %0" : "=m"(*before));
+    if (wanted->palette) __asm__ volatile("ldtilecfg %0" ::"m"(*wanted));
+    else __asm__ volatile("tilerelease");
 }
 
-static char *part(char **at, int64_t num_bytes) {
-    char *begin = *at;
-    *at += (num_bytes + 63) / 64 * 64;
-    return begin;
+INLINE __m512i narrowed(__m512 low, __m512 high) {
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-/* Chunks first_chunk .. last_chunk (not included), each for all heads. queries and out: [rows, heads, head_dim] bf16
- * without gaps, head_dim a multiple of 32; the rows of chunk c: first_rows[c] .. + num_tokens[c]. keys, values: [slots,
- * kv_heads, head_dim]. Keys of chunk c: slots[starts[c]] .. slots[ends[c]] (not included), its queries the last of
- * them. window: keys that a query sees, its own included; 0: all. cap: 0: none. Returns 0; -1 without memory. */
-int32_t firsttoken_attention_prefill(bf16 *out, const bf16 *queries, int64_t first_chunk, int64_t last_chunk,
+INLINE __m512 widened(const int type, const char *from) {
+    if (type <= FP32) return load(type, from);
+    const __m128i codes = _mm_loadu_si128((const __m128i_u *)from);
+    if (type == INT8) return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
+    /* e4m3: seven bits of fp16's exponent and mantissa, its bias 8 less; NaN is 0x7f */
+    const words bits = (words)_mm512_cvtepu8_epi32(codes);
+    const words is_nan = (words)((bits & 0x7f) == 0x7f);
+    const floats scaled = (floats)((bits & 0x7f) << 20) * 0x1p120f;
+    return (floats)(((words)scaled & ~is_nan) | (is_nan & 0x7fc00000) | (bits & 0x80) << 24);
+}
+
+INLINE void widen_row(const int type, const char *from, float scale, __m512i *to, int64_t parts) {
+    const int64_t step = SIDE * (type <= FP32 ? size_of(type) : 1);
+    for (int64_t i = 0; i < parts; i++, from += 2 * step)
+        to[i] = narrowed(widened(type, from) * scale, widened(type, from + step) * scale);
+}
+
+/* One slot's key (0) or value (1) as bf16, 32 elements a vector. */
+INLINE void read_row(const struct source *from, int which, int64_t slot, int64_t kv_head, const struct shape *shape,
+                     __m512i *to) {
+    const int64_t parts = shape->head_dim / 32;
+    const int64_t place = (slot - from->first_slot) * shape->kv_heads + kv_head;
+    const int64_t element = place * shape->head_dim;
+    const char *row = from->both[which];
+    if (from->type == BF16) {
+        for (int64_t i = 0; i < parts; i++) to[i] = _mm512_loadu_si512(row + 2 * element + 64 * i);
+        return;
+    }
+    const uint16_t *scales = from->scales[which];
+    const float scale = scales ? _cvtsh_ss(scales[place]) : 1;
+    if (from->type == FP16) widen_row(FP16, row + 2 * element, scale, to, parts);
+    else if (from->type == FP32) widen_row(FP32, row + 4 * element, scale, to, parts);
+    else if (from->type == INT8) widen_row(INT8, row + element, scale, to, parts);
+    else widen_row(FP8, row + element, scale, to, parts);
+}
+
+/* 16 rows of 16 words. */
+INLINE void transpose(const __m512i *from, int64_t apart, __m512i *to) {
+    __m512i a[SIDE], b[SIDE];
+    for (int i = 0; i < SIDE; i += 2) {
+        a[i] = _mm512_unpacklo_epi32(from[i * apart], from[(i + 1) * apart]);
+        a[i + 1] = _mm512_unpackhi_epi32(from[i * apart], from[(i + 1) * apart]);
+    }
+    for (int i = 0; i < SIDE; i += 4)
+        for (int j = 0; j < 2; j++) {
+            b[i + 2 * j] = _mm512_unpacklo_epi64(a[i + j], a[i + j + 2]);
+            b[i + 2 * j + 1] = _mm512_unpackhi_epi64(a[i + j], a[i + j + 2]);
+        }
+    for (int i = 0; i < SIDE; i += 8)
+        for (int j = 0; j < 4; j++) {
+            a[i + j] = _mm512_shuffle_i32x4(b[i + j], b[i + j + 4], 0x88);
+            a[i + j + 4] = _mm512_shuffle_i32x4(b[i + j], b[i + j + 4], 0xdd);
+        }
+    for (int j = 0; j < 8; j++) {
+        to[j] = _mm512_shuffle_i32x4(a[j], a[j + 8], 0x88);
+        to[j + 8] = _mm512_shuffle_i32x4(a[j], a[j + 8], 0xdd);
+    }
+}
+
+INLINE int has_broken(const __m512i *row, int64_t parts) {
+    const __m512i exponent = _mm512_set1_epi16(0x7f80);
+    __mmask32 found = 0;
+    for (int64_t i = 0; i < parts; i++)
+        found |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(row[i], exponent), exponent);
+    return found != 0;
+}
+
+/* The next KEYS keys and values. */
+static void pack(struct packed *packed, const struct source sources[2], int64_t num_full_slots,
+                 const struct chunk *chunk, int64_t kv_head, const struct shape *shape) {
+    __m512i rows[KEYS][MOST_HEAD_DIM / 32];
+    const int64_t parts = shape->head_dim / 32, first = packed->last, done = first - packed->first;
+    const int64_t count = chunk->num_slots - first < KEYS ? chunk->num_slots - first : KEYS;
+    for (int which = 0; which < 2; which++) {
+        for (int64_t t = 0; t < count; t++) {
+            const int64_t slot = chunk->slots[first + t];
+            read_row(&sources[slot >= num_full_slots], which, slot, kv_head, shape, rows[t]);
+        }
+        for (int64_t t = count; t < KEYS; t++)
+            for (int64_t i = 0; i < parts; i++) rows[t][i] = _mm512_setzero_si512();
+        if (which == 0) {
+            __m512i *to = (__m512i *)(packed->keys + done / SIDE * parts * TILE);
+            for (int half = 0; half < 2; half++)
+                for (int64_t i = 0; i < parts; i++, to += SIDE)
+                    transpose(&rows[half * SIDE][i], MOST_HEAD_DIM / 32, to);
+            continue;
+        }
+        for (int64_t t = 0; t < KEYS; t++) {
+            packed->is_broken[first + t] = has_broken(rows[t], parts);
+            if (!packed->is_broken[first + t]) continue;
+            packed->has_broken = 1;
+            for (int64_t i = 0; i < parts; i++) rows[t][i] = _mm512_setzero_si512();
+        }
+        const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38,
+                                             6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+        const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+        __m512i *to = (__m512i *)(packed->values + done / KEYS * 2 * parts * TILE);
+        for (int64_t i = 0; i < parts; i++, to += 2 * SIDE)
+            for (int t = 0; t < SIDE; t++) {
+                to[t] = _mm512_permutex2var_epi16(rows[2 * t][i], low, rows[2 * t + 1][i]);
+                to[SIDE + t] = _mm512_permutex2var_epi16(rows[2 * t][i], high, rows[2 * t + 1][i]);
+            }
+    }
+    packed->last += KEYS;
+}
+
+/* scores = queries . keys, for `count` keys. */
+INLINE void score(struct pass *pass, const int tiles, const char *keys, int64_t count, int64_t head_dim) {
+    const int64_t steps = head_dim / 32, row = 2 * head_dim;
+    for (int64_t t = 0; t < count / SIDE; t += 2) {
+        const char *at = keys + t * steps * TILE;
+        _tile_zero(0);
+        _tile_zero(1);
+        if (tiles == 2) _tile_zero(2);
+        if (tiles == 2) _tile_zero(3);
+        for (int64_t s = 0; s < steps; s++, at += TILE) {
+            LOAD(4, pass->queries + 64 * s, row);
+            LOAD(6, at, 64);
+            LOAD(7, at + steps * TILE, 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+            if (tiles == 1) continue;
+            LOAD(5, pass->queries + SIDE * row + 64 * s, row);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        STORE(0, pass->scores[0][t]);
+        STORE(1, pass->scores[0][t + 1]);
+        if (tiles == 1) continue;
+        STORE(2, pass->scores[1][t]);
+        STORE(3, pass->scores[1][t + 1]);
+    }
+}
+
+/* sums += chances . values, for `count` keys; is_first: there are no sums yet. */
+INLINE void weigh(struct pass *pass, const int tiles, const char *values, int64_t count, int64_t head_dim,
+                  int is_first) {
+    const int64_t parts = head_dim / SIDE;
+    for (int64_t i = 0; i < parts; i += 2) {
+        if (is_first) {
+            _tile_zero(0);
+            _tile_zero(1);
+            if (tiles == 2) _tile_zero(2);
+            if (tiles == 2) _tile_zero(3);
+        } else {
+            LOAD(0, pass->sums[0][i], 64);
+            LOAD(1, pass->sums[0][i + 1], 64);
+            if (tiles == 2) LOAD(2, pass->sums[1][i], 64);
+            if (tiles == 2) LOAD(3, pass->sums[1][i + 1], 64);
+        }
+        for (int64_t t = 0; t < count / KEYS; t++) {
+            const char *at = values + (t * parts + i) * TILE;
+            LOAD(4, pass->chances[0][t], 64);
+            LOAD(6, at, 64);
+            LOAD(7, at + TILE, 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+            if (tiles == 1) continue;
+            LOAD(5, pass->chances[1][t], 64);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        STORE(0, pass->sums[0][i]);
+        STORE(1, pass->sums[0][i + 1]);
+        if (tiles == 2) STORE(2, pass->sums[1][i]);
+        if (tiles == 2) STORE(3, pass->sums[1][i + 1]);
+    }
+}
+
+/* 2^x: a polynomial for what is behind the point, relative error below 8e-5, a fiftieth of bf16's. */
+INLINE __m512 power_of_two(__m512 x) {
+    const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);
+    __m512 r = _mm512_fmadd_ps(f, _mm512_set1_ps(0.07802452f), _mm512_set1_ps(0.22606716f));
+    r = _mm512_fmadd_ps(f, r, _mm512_set1_ps(0.69583354f));
+    r = _mm512_fmadd_ps(f, r, _mm512_set1_ps(0.99992522f));
+    return _mm512_scalef_ps(r, x); /* takes the integer below x */
+}
+
+INLINE __m512 joined(__m512 a, __m512 b, const int is_maximum) {
+    return is_maximum ? _mm512_max_ps(a, b) : _mm512_add_ps(a, b);
+}
+
+/* Lane i: the sum, or the maximum, of all lanes of vector i. */
+INLINE __m512 folded(const __m512 all[SIDE], const int is_maximum) {
+    __m512 a[8], b[4], c[2];
+    for (int i = 0; i < 8; i++) /* pairs of neighbours: lanes of 0 and 1 in turn */
+        a[i] = joined(_mm512_unpacklo_ps(all[2 * i], all[2 * i + 1]), _mm512_unpackhi_ps(all[2 * i], all[2 * i + 1]),
+                      is_maximum);
+    for (int i = 0; i < 4; i++)
+        b[i] = joined((__m512)_mm512_unpacklo_pd((__m512d)a[2 * i], (__m512d)a[2 * i + 1]),
+                      (__m512)_mm512_unpackhi_pd((__m512d)a[2 * i], (__m512d)a[2 * i + 1]), is_maximum);
+    for (int i = 0; i < 2; i++)
+        c[i] = joined(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88),
+                      _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xdd), is_maximum);
+    return joined(_mm512_shuffle_f32x4(c[0], c[1], 0x88), _mm512_shuffle_f32x4(c[0], c[1], 0xdd), is_maximum);
+}
+
+/* From scores to chances for one tile of queries and the `count` keys from `first` on; what was summed before is made
+ * smaller where the maximum grows. */
+static void soften(struct pass *pass, int tile, int64_t first, int64_t count, int64_t head_dim, float scale,
+                   float cap) {
+    __m512 largest[SIDE];
+    float *const scores = (float *)pass->scores[tile];
+    __m512i *const chances = (__m512i *)pass->chances[tile];
+    const int pairs = (int)(count / KEYS);
+    int begins[SIDE], ends[SIDE]; /* pairs of vectors with keys that the query sees */
+    __mmask16 sees = 0;
+    for (int row = 0; row < SIDE; row++) {
+        const int64_t from = pass->first_key[tile * SIDE + row] - first, to = pass->last_key[tile * SIDE + row] - first;
+        const int begin = (int)(from < 0 ? 0 : from), end = (int)(to > count ? count : to);
+        largest[row] = _mm512_set1_ps(-INFINITY);
+        begins[row] = ends[row] = 0;
+        if (begin >= end) continue;
+        sees |= 1 << row;
+        begins[row] = begin / KEYS;
+        ends[row] = (end + KEYS - 1) / KEYS;
+        float *const at = scores + row * SIDE;
+        for (int part = 2 * begins[row]; cap > 0 && part < 2 * ends[row]; part++) {
+            floats *some = (floats *)(at + part * SIDE * SIDE);
+            *some = capped(*some * scale, cap);
+        }
+        if (begin % KEYS) {
+            const uint32_t hidden = (1u << begin % KEYS) - 1;
+            float *edge = at + begins[row] * 2 * SIDE * SIDE;
+            _mm512_mask_store_ps(edge, hidden, largest[row]);
+            _mm512_mask_store_ps(edge + SIDE * SIDE, hidden >> SIDE, largest[row]);
+        }
+        if (end % KEYS) {
+            const uint32_t hidden = ~0u << end % KEYS;
+            float *edge = at + (ends[row] - 1) * 2 * SIDE * SIDE;
+            _mm512_mask_store_ps(edge, hidden, largest[row]);
+            _mm512_mask_store_ps(edge + SIDE * SIDE, hidden >> SIDE, largest[row]);
+        }
+        __m512 other = largest[row];
+        for (int pair = begins[row]; pair < ends[row]; pair++) {
+            largest[row] = _mm512_max_ps(largest[row], _mm512_load_ps(at + pair * 2 * SIDE * SIDE));
+            other = _mm512_max_ps(other, _mm512_load_ps(at + (pair * 2 + 1) * SIDE * SIDE));
+        }
+        largest[row] = _mm512_max_ps(largest[row], other);
+    }
+    float *const best = pass->best + tile * SIDE;
+    const __m512 by = _mm512_set1_ps((cap > 0 ? 1 : scale) * 1.44269504f); /* log2(e) */
+    const __m512 old = _mm512_load_ps(best);
+    const __m512 now = _mm512_mask_max_ps(old, sees, old, _mm512_mul_ps(folded(largest, 1), by));
+    _Alignas(64) float shrunk[SIDE];
+    _mm512_store_ps(shrunk, power_of_two(_mm512_sub_ps(old, now)));
+    const __mmask16 grown = _mm512_mask_cmp_ps_mask(sees, old, now, _CMP_NEQ_UQ);
+    _mm512_store_ps(best, now);
+    for (int row = 0; row < SIDE; row++) {
+        if (grown >> row & 1) {
+            const __m512 less = _mm512_set1_ps(shrunk[row]);
+            pass->total[tile * SIDE + row] = _mm512_mul_ps(pass->total[tile * SIDE + row], less);
+            if (old[row] != -INFINITY)
+                for (int64_t i = 0; i < head_dim / SIDE; i++) {
+                    float *sums = (float *)pass->sums[tile][i] + row * SIDE;
+                    _mm512_store_ps(sums, _mm512_mul_ps(_mm512_load_ps(sums), less));
+                }
+        }
+        const float *const at = scores + row * SIDE;
+        const __m512 top = _mm512_set1_ps(best[row]);
+        __m512 total = pass->total[tile * SIDE + row], other = _mm512_setzero_ps();
+        int pair = 0;
+        for (; pair < begins[row]; pair++) chances[pair * SIDE + row] = _mm512_setzero_si512();
+        for (; pair < ends[row]; pair++) {
+            const __m512 low = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(at + pair * 2 * SIDE * SIDE), by, top));
+            const __m512 high =
+                power_of_two(_mm512_fmsub_ps(_mm512_load_ps(at + (pair * 2 + 1) * SIDE * SIDE), by, top));
+            total = _mm512_add_ps(total, low);
+            other = _mm512_add_ps(other, high);
+            chances[pair * SIDE + row] = narrowed(low, high);
+        }
+        for (; pair < pairs; pair++) chances[pair * SIDE + row] = _mm512_setzero_si512();
+        pass->total[tile * SIDE + row] = _mm512_add_ps(total, other);
+    }
+}
+
+/* What `count` queries, from number `query` of a chunk's KV head on, see; what there is past them sees nothing. */
+static void bound(struct pass *pass, const struct chunk *chunk, int64_t query, int64_t count, int64_t group,
+                  int64_t window) {
+    const int64_t before = chunk->num_slots - chunk->num_tokens;
+    for (int i = 0; i < QUERIES; i++) {
+        const int64_t last = i < count ? before + (query + i) / group + 1 : 0;
+        pass->last_key[i] = last;
+        pass->first_key[i] = window > 0 && window < last ? last - window : 0;
+    }
+}
+
+/* About how many keys the QUERIES from this one on have to be multiplied by. */
+INLINE int64_t cost(const struct chunk *chunk, int64_t query, int64_t group) {
+    return chunk->num_slots - chunk->num_tokens + query / group + KEYS;
+}
+
+INLINE int64_t below(int64_t number) {
+    return number / KEYS * KEYS;
+}
+
+INLINE char *address(const char *rows, const struct chunk *chunk, int64_t query, int64_t kv_head,
+                     const struct shape *shape) {
+    const int64_t row = chunk->first_row + query / shape->group;
+    const int64_t head = kv_head * shape->group + query % shape->group;
+    return (char *)rows + (row * shape->heads + head) * shape->head_dim * 2;
+}
+
+INLINE void attend(struct pass *pass, const int tiles, const struct packed *packed, int64_t first, int64_t last,
+                   int64_t head_dim, float scale, float cap) {
+    for (int i = 0; i < QUERIES; i++) {
+        pass->best[i] = -INFINITY;
+        pass->total[i] = _mm512_setzero_ps();
+    }
+    for (int64_t at = first; at < last; at += BLOCK_KEYS) {
+        const int64_t count = last - at < BLOCK_KEYS ? last - at : BLOCK_KEYS;
+        score(pass, tiles, packed->keys + (at - packed->first) / SIDE * (head_dim / 32) * TILE, count, head_dim);
+        for (int tile = 0; tile < tiles; tile++) soften(pass, tile, at, count, head_dim, scale, cap);
+        weigh(pass, tiles, packed->values + (at - packed->first) / KEYS * (head_dim / SIDE) * TILE, count, head_dim,
+              at == first);
+    }
+}
+
+static void answer(struct pass *pass, char *out, const struct chunk *chunk, int64_t query, int64_t count,
+                   int64_t kv_head, const struct shape *shape, const struct packed *packed) {
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t tile = i / SIDE, row = i % SIDE;
+        float inverse = 1 / _mm512_reduce_add_ps(pass->total[i]);
+        if (packed->has_broken)
+            for (int64_t key = pass->first_key[i]; key < pass->last_key[i]; key++)
+                if (packed->is_broken[key]) inverse = NAN;
+        char *to = address(out, chunk, query + i, kv_head, shape);
+        const __m512 by = _mm512_set1_ps(inverse);
+        for (int64_t part = 0; part < shape->head_dim / SIDE; part += 2) {
+            const __m512 low = _mm512_load_ps((const float *)pass->sums[tile][part] + row * SIDE);
+            const __m512 high = _mm512_load_ps((const float *)pass->sums[tile][part + 1] + row * SIDE);
+            _mm512_storeu_si512(to + part * 2 * SIDE, narrowed(_mm512_mul_ps(low, by), _mm512_mul_ps(high, by)));
+        }
+    }
+}
+
+/* queries, out: [rows, heads, head_dim] in bf16 without gaps, head_dim a multiple of 32. `cache`: for full (bf16) and
+ * compact slots keys, values, key scales, value scales; slots below num_full_slots are full. Chunk c: num_tokens[c]
+ * rows from first_rows[c] on, which see up to slots[starts[c]] .. slots[ends[c]] (not included). window: keys that a
+ * query sees, its own included; 0: all. cap: 0: none. The thread with number `share` does its part of the queries,
+ * of `shares` about equal ones; a query's bits do not depend on that. Returns 0; -1 without memory. */
+int32_t firsttoken_attention_prefill(char *out, const char *queries, int64_t share, int64_t shares, int64_t num_chunks,
                                      const int64_t *first_rows, const int64_t *num_tokens, int64_t heads,
-                                     int64_t kv_heads, int64_t head_dim, const char *keys, const char *values,
-                                     const int64_t *slots, const int64_t *starts, const int64_t *ends, int64_t window,
-                                     float scale, float cap) {
-    const int64_t group = heads / kv_heads;
-    int64_t most_tokens = 0;
-    for (int64_t chunk = first_chunk; chunk < last_chunk; chunk++)
-        if (num_tokens[chunk] > most_tokens) most_tokens = num_tokens[chunk];
-    const int64_t rows = (most_tokens * group + ROWS - 1) / ROWS * ROWS;
-    char *memory = aligned_alloc(64, (rows * head_dim * 6 + 8 * rows + BLOCK * head_dim * 4 + ROWS * PITCH * 6 + 1023) / 64 * 64);
-    if (!memory) return -1;
-    char *at = memory;
-    struct space space;
-    space.queries = (bf16 *)part(&at, 2 * rows * head_dim);
-    space.sums = (float *)part(&at, 4 * rows * head_dim);
-    space.best = (float *)part(&at, 4 * rows);
-    space.total = (float *)part(&at, 4 * rows);
-    space.keys = (bf16 *)part(&at, 2 * BLOCK * head_dim);
-    space.values = (bf16 *)part(&at, 2 * BLOCK * head_dim);
-    space.scores = (float *)part(&at, 4 * ROWS * PITCH);
-    space.weights = (bf16 *)part(&at, 2 * ROWS * PITCH);
-
+                                     int64_t kv_heads, int64_t head_dim, const void *const cache[8],
+                                     int32_t compact_type, int64_t num_full_slots, const int64_t *slots,
+                                     const int64_t *starts, const int64_t *ends, int64_t window, float scale,
+                                     float cap) {
+    const struct shape shape = {heads, kv_heads, heads / kv_heads, head_dim};
+    struct source sources[2];
+    for (int i = 0; i < 2; i++)
+        sources[i] = (struct source){{cache[4 * i], cache[4 * i + 1]},
+                                     {cache[4 * i + 2], cache[4 * i + 3]},
+                                     i ? num_full_slots : 0,
+                                     i ? compact_type : BF16};
+    int64_t longest = 0, all = 0, done = 0;
+    for (int64_t i = 0; i < num_chunks; i++) {
+        const struct chunk chunk = {first_rows[i], num_tokens[i], ends[i] - starts[i], slots + starts[i]};
+        if (chunk.num_slots > longest) longest = chunk.num_slots;
+        for (int64_t query = 0; query < chunk.num_tokens * shape.group; query += QUERIES)
+            all += kv_heads * cost(&chunk, query, shape.group);
+    }
+    longest = below(longest + KEYS - 1);
+    char *const memory = aligned_alloc(64, (longest * (4 * head_dim + 1) + 63) / 64 * 64);
+    if (memory == NULL) return -1;
+    struct packed packed = {memory, memory + longest * 2 * head_dim, memory + longest * 4 * head_dim, 0, 0, 0};
+    struct pass pass;
     struct tiles_config whole = {.palette = 1}, before;
     for (int tile = 0; tile < 8; tile++) {
         whole.row_bytes[tile] = 64;
-        whole.rows[tile] = 16;
+        whole.rows[tile] = SIDE;
     }
     configure(&whole, &before);
-    for (int64_t chunk = first_chunk; chunk < last_chunk; chunk++)
+    for (int64_t i = 0; i < num_chunks; i++) {
+        const struct chunk chunk = {first_rows[i], num_tokens[i], ends[i] - starts[i], slots + starts[i]};
+        const int64_t num_queries = chunk.num_tokens * shape.group;
         for (int64_t kv_head = 0; kv_head < kv_heads; kv_head++) {
-            const int64_t head_bytes = 2 * head_dim * kv_head;
-            const struct task task = {
-                keys + head_bytes, values + head_bytes, 2 * head_dim * kv_heads, head_dim, group, window,
-                slots + starts[chunk], ends[chunk] - starts[chunk], num_tokens[chunk], scale, cap,
-            };
-            const int64_t first = (first_rows[chunk] * heads + kv_head * group) * head_dim;
-            run(&task, &space, queries + first, out + first, heads * head_dim);
+            packed.last = packed.has_broken = 0;
+            for (int64_t query = 0; query < num_queries; query += QUERIES) {
+                const int64_t count = num_queries - query < QUERIES ? num_queries - query : QUERIES;
+                const int is_mine = done * shares / all == share;
+                done += cost(&chunk, query, shape.group);
+                if (!is_mine) continue;
+                bound(&pass, &chunk, query, count, shape.group, window);
+                const int64_t first = below(pass.first_key[0]);
+                const int64_t last = below(pass.last_key[count - 1] + KEYS - 1);
+                if (packed.last == 0) packed.first = packed.last = first;
+                while (packed.last < last) pack(&packed, sources, num_full_slots, &chunk, kv_head, &shape);
+                memset(pass.queries, 0, QUERIES * 2 * head_dim);
+                for (int64_t at = 0; at < count; at++)
+                    memcpy(pass.queries + at * 2 * head_dim, address(queries, &chunk, query + at, kv_head, &shape),
+                           2 * head_dim);
+                if (count > SIDE) attend(&pass, 2, &packed, first, last, head_dim, scale, cap);
+                else attend(&pass, 1, &packed, first, last, head_dim, scale, cap);
+                answer(&pass, out, &chunk, query, count, kv_head, &shape, &packed);
+            }
         }
+    }
     configure(&before, NULL);
     free(memory);
     return 0;
-}
-
-/* Whether this process may use the tiles, which the kernel of the system has to be asked for. */
-int32_t firsttoken_has_tiles(void) {
-    unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return 0; /* amx-bf16, amx-tile */
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1)) return 0;                    /* avx512-bf16 */
-    const long request_permission = 0x1023, tile_data = 18;
-    return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 #else
 int32_t firsttoken_has_tiles(void) {

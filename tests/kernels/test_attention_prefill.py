@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttoken_kernels import attention, attention_prefill, native, paged_cache
+from kernels import caches
 from kernels.test_attention import CPU, build
 
 BF16 = torch.bfloat16
@@ -79,7 +80,7 @@ def test_chunks_of_any_length_after_any_context(prefills: list[tuple[int, int]])
 
 
 @needs_tiles
-@pytest.mark.parametrize("head_dim", [32, 64, 96, 128, 256])
+@pytest.mark.parametrize("head_dim", [32, 64, 96, 128, 256, 512])
 def test_every_width_of_a_head(head_dim: int) -> None:
     assert_as_reference(*built([], [(20, 33), (7, 7)], head_dim=head_dim))
 
@@ -105,7 +106,29 @@ def test_scores_are_capped(softcap: float) -> None:
 
 
 @needs_tiles
-def test_decodes_and_chunks_of_compact_slots_are_computed_beside() -> None:
+@pytest.mark.parametrize("kind", caches.KINDS)
+@pytest.mark.parametrize("window", [None, 7, 33])
+def test_every_stored_type(kind: str, window: int | None) -> None:
+    """Contexts of which a part, from any block on, is compact."""
+    queries, cache, plan = built([3], [(9, 9), (20, 37), (70, 300)], kind=kind, windows=(7, 33))
+    assert_as_reference(queries, cache, plan, window=window)
+
+
+@needs_tiles
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("which", [0, 1], ids=["key", "value"])
+def test_what_is_not_a_number_shows_from_its_own_token_on(which: int, value: float) -> None:
+    queries, cache, plan = built([], [(40, 50), (40, 40)], windows=(7,))
+    cache.full[which, plan.prefills[0].context_slots[30], 0, 3] = value
+    for window, after in ((None, 40), (7, 27)):
+        out = attention.attention(queries.abs(), cache, plan, 0.125, window=window)
+        assert out[20:after, :3].isnan().all(), "the three heads of the first KV head"
+        out[20:after, :3] = 0
+        assert out.isfinite().all()
+
+
+@needs_tiles
+def test_decodes_are_computed_beside() -> None:
     queries, cache, plan = built([3, 50], [(5, 5), (7, 7), (20, 37)], kind="int8", is_ragged=True, seed=1)
     assert plan.full.prefills
     assert_as_reference(queries, cache, plan)
@@ -125,11 +148,11 @@ def test_it_is_as_near_to_the_truth_as_the_library() -> None:
 
 @needs_tiles
 def test_threads_share_the_chunks_and_change_no_bit() -> None:
-    queries, cache, plan = built([], [(100, 100), (60, 300), (5, 5), (40, 40)])
+    queries, cache, plan = built([], [(100, 100), (60, 600), (5, 5), (150, 400)])
     before = torch.get_num_threads()
     alone = attention.attention(queries, cache, plan, 0.125)
     try:
-        torch.set_num_threads(2)
+        torch.set_num_threads(3)
         assert torch.equal(attention.attention(queries, cache, plan, 0.125), alone)
     finally:
         torch.set_num_threads(before)
@@ -150,10 +173,7 @@ def test_the_library_s_products_are_right_after_it() -> None:
 @needs_tiles
 def test_what_is_not_a_number_stays_in_its_sequence() -> None:
     queries, cache, plan = built([], [(40, 40), (40, 40)])
-    together = plan.full.ragged_prefills
-    assert together is not None
-    slots = together.chunks()[1][2]
-    cache.full[0, slots[10], 0, 3] = float("nan")
+    cache.full[0, plan.prefills[1].context_slots[10], 0, 3] = float("nan")
     out = attention.attention(queries, cache, plan, 0.125)
     assert out[:40].isfinite().all()
     assert out[50:, :3].isnan().all(), "the three heads of the first KV head"
