@@ -12,8 +12,6 @@
 /* Of compact slots: the type of the computation, or codes with scales. In the order of `kv_copy._STORED`. */
 enum stored { PLAIN, INT8, FP8 };
 
-typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1)));
-
 #define LARGEST_SCALE 65504.0f
 
 /* Keys or values of one layer in all slots. */
@@ -31,20 +29,39 @@ INLINE ints nearest(floats all) {
 #endif
 }
 
-/* e4m3: 3 bits after the leading one, exponents from -6; below that steps of 2^-9. For magnitudes up to 448. */
+/* e4m3: 3 bits after the leading one, exponents from -6; below that steps of 2^-9. For magnitudes up to 448. As
+ * signed bytes. */
 INLINE ints bits_of_fp8(floats all) {
-    const words sign = (words)all & 0x80000000, magnitude = (words)all & 0x7fffffff;
+    const words sign = (words)((ints)all >> 31) << 7, magnitude = (words)all & 0x7fffffff;
     const words normal = ((magnitude + 0x7ffff + ((magnitude >> 20) & 1)) >> 20) - (120 << 3);
     const words subnormal = (words)nearest((floats)magnitude * 512.0f);
-    const words is_normal = (words)((floats)magnitude >= 0x1p-6f);
-    return (ints)((normal & is_normal) | (subnormal & ~is_normal) | (sign >> 24));
+    const words is_normal = (words)((ints)magnitude >= 121 << 23); /* 2^-6 */
+    return (ints)((normal & is_normal) | (subnormal & ~is_normal) | sign);
+}
+
+/* GNU C's own conversions from and to bytes go lane by lane. */
+INLINE ints load_bytes(const char *from) {
+#if LANES == 16
+    return (ints)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i_u *)from));
+#else
+    return (ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i_u *)from));
+#endif
+}
+
+INLINE void store_bytes(char *to, ints all) {
+#if LANES == 16
+    _mm_storeu_si128((__m128i_u *)to, _mm512_cvtepi32_epi8((__m512i)all));
+#else
+    const __m256i wide = (__m256i)all;
+    const __m128i pairs = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+    _mm_storel_epi64((__m128i_u *)to, _mm_packs_epi16(pairs, pairs));
+#endif
 }
 
 INLINE floats widened(const enum stored stored, const char *from) {
-    bytes codes;
-    memcpy(&codes, from, sizeof codes);
+    const ints codes = load_bytes(from);
     if (stored == INT8) return __builtin_convertvector(codes, floats);
-    const words bits = (words)__builtin_convertvector(codes, ints);
+    const words bits = (words)codes;
     return (floats)(((words)((floats)((bits & 0x7f) << 20) * 0x1p120f)) | (bits & 0x80000000));
 }
 
@@ -74,8 +91,7 @@ INLINE void quantize(const enum type type, const enum stored stored, char *codes
         const ints is_above = all > largest, is_below = all < -largest;
         const floats high = (floats){0} + largest;
         all = (floats)(((ints)all & ~(is_above | is_below)) | ((ints)high & is_above) | ((ints)-high & is_below));
-        const bytes narrow = __builtin_convertvector(stored == INT8 ? nearest(all) : bits_of_fp8(all), bytes);
-        memcpy(codes + d, &narrow, sizeof narrow);
+        store_bytes(codes + d, stored == INT8 ? nearest(all) : bits_of_fp8(all));
     }
 }
 
