@@ -11,6 +11,7 @@
  * Built once for each instruction set (`build.py`): with AVX-512, and with AVX2, FMA and F16C.
  * The caller (`firsttoken_kernels/native.py`) checks shapes and types.
  */
+#include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -28,7 +29,6 @@ typedef float floats __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2)));
-typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1)));
 
 /* In the order of `native.TYPES`. */
 enum type { BF16, FP16, FP32, INT8, FP8 };
@@ -62,21 +62,24 @@ INLINE float widened_scale(uint16_t bits) {
     return (float)half;
 }
 
+/* GNU C's own conversion from bytes goes lane by lane. */
+INLINE ints load_bytes(const char *from) {
+#if LANES == 16
+    return (ints)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i_u *)from));
+#else
+    return (ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i_u *)from));
+#endif
+}
+
 INLINE floats load(const enum type type, const char *from) {
     if (type == FP32) {
         floats all;
         memcpy(&all, from, sizeof all);
         return all;
     }
-    if (type == INT8) {
-        bytes codes;
-        memcpy(&codes, from, sizeof codes);
-        return __builtin_convertvector(codes, floats);
-    }
+    if (type == INT8) return __builtin_convertvector(load_bytes(from), floats);
     if (type == FP8) { /* e4m3: seven bits of fp16's exponent and mantissa, its bias 8 less; NaN is 0x7f */
-        bytes codes;
-        memcpy(&codes, from, sizeof codes);
-        const words bits = (words)__builtin_convertvector(codes, ints) & 0xff;
+        const words bits = (words)load_bytes(from) & 0xff;
         const words sign = (bits & 0x80) << 24;
         const words is_nan = (words)((bits & 0x7f) == 0x7f);
         const floats scaled = (floats)((bits & 0x7f) << 20) * 0x1p120f;

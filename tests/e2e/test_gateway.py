@@ -151,8 +151,8 @@ def test_tenants_do_not_find_each_other_s_prompts_whatever_they_send(gateway: Ob
     first, second = (f"{secrets.token_hex(8)} " + "a prompt that a tenant has asked; " * 40 for _ in range(2))
     for prompt in (first, second):
         assert not _is_cached(_ask(KEYS["phone"], prompt))
-        # The first may go to the other replica: they see each other some seconds after they are ready, and a home
-        # that is busy sends on. Then the second finds the prompt wherever it goes.
+        # The first may go to the other replica: they see each other some seconds after they are ready, and
+        # a home that is busy sends on. Then the second finds the prompt wherever it goes.
         again = [_ask(KEYS["tablet"], prompt) for _ in range(2)]
         assert any(_is_cached(usage) for usage in again), "the same tenant"
     assert not _is_cached(_ask(KEYS["report"], first))
