@@ -52,6 +52,35 @@ def test_the_document_is_json_and_has_every_request():
     assert document["loads"]["alone"]["server"]["mean_ms"] == 45.0
 
 
+def test_through_a_sidecar_the_stages_are_the_sidecars_and_one_client_asks():
+    done = stages_report.Measured(SAMPLES[:1], context(), through_sidecar=True)
+    text = stages_report.markdown(done)
+    assert text.startswith(f"# {stages_report.TITLE} through a sidecar: ")
+    assert "| **TTFT, sidecar** | 45.00 / 45.00 / 59.70 |" in text
+    assert "| client minus sidecar | 2.00 / 2.00 / 2.98 |" in text
+    assert "| alone | client's TTFT minus sidecar's, P99 | at most 5 | 2.98 | 2.98 to 2.98 | yes |" in text
+    assert "8 clients" not in text
+    assert "server's" not in text
+    document = stages_report.document(done)
+    assert document["server"] == "sidecar"
+    assert [one["is_reached"] for one in document["bars"]] == [True, True, True]
+
+
+def test_a_script_gets_the_figures_of_the_client_alone():
+    assert stages_report.flat(measured()) == {
+        "server": "server",
+        "stages_minus_ttft_most_ms": pytest.approx(0.0, abs=1e-9),
+        "client_minus_server_p50_ms": pytest.approx(2.0),
+        "client_minus_server_p99_ms": pytest.approx(2.98),
+        "client_core_others_most": 0.0,
+        "requests": 2,
+        "errors": 0,
+        "is_complete": True,
+    }
+    nothing = stages_report.flat(measured(sample("alone", failed())))
+    assert (nothing["client_minus_server_p99_ms"], nothing["errors"]) == (None, 1)
+
+
 @pytest.mark.parametrize(("name", "start"), [("plot.png", b"\x89PNG"), ("plot.svg", b"<?xml")])
 def test_a_bar_for_each_load_that_has_answers(tmp_path, name, start):
     sizes = []

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from firsttoken_api.errors import UserError
+from firsttoken_runtime.bench import beside, experiment, server, stages, stages_run
 from firsttoken_runtime.bench import client as bench_client
-from firsttoken_runtime.bench import server, stages, stages_run
 from runtime.fake_engine import Script
 from runtime.serving import serving
 
@@ -55,6 +55,27 @@ async def test_the_loads_take_turns_and_every_request_is_timed_twice():
         assert made.largest_difference_ms <= stages.MOST_DIFFERENCE_MS
         assert 0 < made.server.mean_ms < 1e3 * max(one.round.duration_s for one in samples)
     assert all(one.client_core_load >= 0 and one.server_core_load >= 0 for one in samples)
+
+
+async def test_through_a_sidecar_one_client_asks_and_the_sidecar_says_its_stages(tmp_path):
+    samples = []
+    script = Script(token_s=0.001, max_model_len=300, kv_blocks=200)
+    async with (
+        serving(script, is_settled=False, is_behind_sidecar=True) as served,
+        bench_client.session() as http,
+    ):
+        target = server.Target(served.url, served.ops_url)
+        document = beside.settings((), experiment.NEVER_S)
+        async with beside.running(target, document, tmp_path / "sidecar.log", http) as running:
+            await stages_run.measure(wish(sidecar_core=0), target, http, lambda now: None, samples, running)
+    assert [(one.round.variant, one.round.repeat) for one in samples] == [("alone", 0), ("alone", 1)]
+    made = stages.figures(samples)
+    assert made is not None
+    assert (made.requests, made.errors) == (10, 0)
+    assert list(made.stages)[:3] == ["sidecar_queue", "forward", "tokenize"]
+    assert list(made.stages)[-1] == "sidecar_write"
+    assert made.largest_difference_ms <= stages.MOST_DIFFERENCE_MS
+    assert made.stages["sidecar_queue"].p50_ms > 0
 
 
 async def test_a_first_request_that_fails_ends_the_run():

@@ -178,10 +178,17 @@ def stages(
     ] = 20,
     dtype: options.DType = "auto",
     token_ids: options.TokenIds = options.TOKEN_IDS,
+    sidecar: Annotated[
+        bool, typer.Option("--sidecar", help="Ask through a sidecar, and hold its TTFT and stages to it.")
+    ] = False,
+    sidecar_core: options.SidecarCore = 1,
+    json: options.Json = None,
 ) -> None:
     """Where the time to the first token goes, and how much of it the server does not see."""
     from firsttoken_runtime.bench import stages_run
 
+    if sidecar:
+        options.check_cores(sidecar_core)
     wish = stages_run.Wish(
         source=shared.path(),
         out=shared.out,
@@ -193,6 +200,8 @@ def stages(
         client_core=shared.client_core,
         dtype=dtype,
         token_ids=options.token_ids(token_ids),
+        sidecar_core=sidecar_core if sidecar else None,
+        json_file=json,
     )
     done = ending.run(stages_run.run(wish))
     ending.leave(ending.reasons(done.errors, done.is_complete, done.ended))

@@ -15,24 +15,24 @@ LOOKED_UP = metrics.VLLM_PREFIX_QUERIES.exposed_name
 FOUND = metrics.VLLM_PREFIX_HITS.exposed_name
 FOUND_BY_TIER = metrics.ENGINE_PREFIX_HITS.exposed_name
 ANY_TIER = "all"
-_TIER = re.compile(r'[{,]tier="([^"]*)"')
+_PART = re.compile(r'[{,](?:tier|stage)="([^"]*)"')
 
 
 def values(text: str) -> dict[str, float]:
-    """Sample name -> the sum over its label sets; where they have a tier, also `name/tier` -> the sum over
-    the others. Lines of another form are passed over."""
+    """Sample name -> the sum over its label sets; where they have a tier or a stage, also `name/tier` -> the
+    sum over the others. Lines of another form are passed over."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         if not line or line.startswith("#"):
             continue
         name_and_labels, _, value = line.rpartition(" ")
         name = name_and_labels.partition("{")[0]
-        tier = _TIER.search(name_and_labels)
+        part = _PART.search(name_and_labels)
         try:
             number = float(value)
         except ValueError:
             continue
-        for key in (name, f"{name}/{tier[1]}") if tier else (name,):
+        for key in (name, f"{name}/{part[1]}") if part else (name,):
             found[key] = found.get(key, 0.0) + number
     return found
 

@@ -1,8 +1,9 @@
 """`bench stages`: where the time to the first token goes, as the server says, and what only its client sees.
 
-Every request asks the server for its own timing. Two loads, one client and eight, take turns. Held against
-bars: the stages of each request add up to its TTFT, and what passes between client and server outside of
-them (sending, the network, reading) is small. Pure.
+Every request asks the server for its own timing. Two loads, one client and eight, take turns. Through a
+sidecar, which is the server then, there is one client only: what a sidecar counts can be told apart only of
+requests that come one by one. Held against bars: the stages of each request add up to its TTFT, and what
+passes between client and server outside of them (sending, the network, reading) is small. Pure.
 """
 
 import math
@@ -13,8 +14,11 @@ from dataclasses import dataclass
 
 from firsttoken_runtime.bench import summary, workload
 
-LOADS = {"alone": 1, "8 clients": 8}
+ALONE = "alone"
+LOADS = {ALONE: 1, "8 clients": 8}
 """Name -> clients."""
+SIDECAR_LOADS = {ALONE: 1}
+"""Those that a sidecar can say the stages of."""
 PROMPT_TOKENS = (64, 256)
 OUTPUT_TOKENS = 8
 MOST_DIFFERENCE_MS = 1e-6
@@ -31,7 +35,7 @@ class Sample:
 
     round: summary.Round
     client_core_load: float = 0.0
-    """Cores that others used meanwhile, of the client's one."""
+    """Cores that others used meanwhile, of the client's one. A sidecar beside the client is none of them."""
     server_core_load: float = 0.0
     """Of the server's."""
 
@@ -79,6 +83,16 @@ class Verdict:
         return None if self.value_ms is None or self.not_judged else self.value_ms <= self.at_most_ms
 
 
+def loads(through_sidecar: bool) -> dict[str, int]:
+    """Name -> clients."""
+    return SIDECAR_LOADS if through_sidecar else LOADS
+
+
+def server(through_sidecar: bool) -> str:
+    """Whom the client asks, and whose stages are told."""
+    return "sidecar" if through_sidecar else "server"
+
+
 def lane(
     seed: int, repeat: int, load: str, requests: int, token_ids: range = workload.SAFE_TOKEN_IDS
 ) -> workload.Lane:
@@ -109,30 +123,31 @@ def figures(samples: Sequence[Sample]) -> Figures | None:
     )
 
 
-def judge(samples: Sequence[Sample]) -> list[Verdict]:
+def judge(samples: Sequence[Sample], through_sidecar: bool = False) -> list[Verdict]:
     verdicts = []
-    for load in LOADS:
+    whose = server(through_sidecar)
+    for load in loads(through_sidecar):
         own = of(samples, load)
         whole = figures(own)
         singles = [made for one in own if (made := figures([one]))]
         verdicts += [
             Verdict(
                 load,
-                "sum of the stages against the server's TTFT, largest difference",
+                f"sum of the stages against the {whose}'s TTFT, largest difference",
                 MOST_DIFFERENCE_MS,
                 whole.largest_difference_ms if whole else None,
                 tuple(one.largest_difference_ms for one in singles),
             ),
             Verdict(
                 load,
-                "client's TTFT minus server's, P50",
+                f"client's TTFT minus {whose}'s, P50",
                 MOST_UNSEEN_MS,
                 whole.unseen.p50_ms if whole else None,
                 tuple(one.unseen.p50_ms for one in singles),
             ),
             Verdict(
                 load,
-                "client's TTFT minus server's, P99",
+                f"client's TTFT minus {whose}'s, P99",
                 MOST_UNSEEN_MS,
                 whole.unseen.p99_ms if whole else None,
                 tuple(one.unseen.p99_ms for one in singles),

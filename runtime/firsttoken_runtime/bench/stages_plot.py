@@ -10,8 +10,10 @@ from matplotlib.axes import Axes
 
 from firsttoken_runtime.bench import stages, stages_report
 
-COLORS = ("#c6dbef", "#fdae6b", "#6baed6", "#74c476", "#9e9ac8", "#636363")
-UNSEEN = "client minus server"
+COLORS = (
+    *("#c6dbef", "#fdae6b", "#6baed6", "#74c476", "#9e9ac8", "#d9d9d9"),
+    *("#fdd0a2", "#c7e9c0", "#dadaeb", "#636363", "#fcbba1"),
+)
 LEAST_SHARE = 0.07
 """Of a bar. A shorter part has its figure in the legend only."""
 
@@ -23,7 +25,7 @@ def draw(done: stages_report.Measured, path: Path) -> None:
         max(1, len(found)), 1, figsize=(10, 1.2 + 1.9 * max(1, len(found))), squeeze=False
     )
     for axes, (load, one) in zip(panels[:, 0], found.items(), strict=False):
-        _bar(axes, load, one)
+        _bar(axes, load, one, f"client minus {done.server}")
     context = done.context
     figure.suptitle(
         f"{stages_report.TITLE}, means\n{context.model}, {context.dtype}, {context.machine.processor}",
@@ -34,8 +36,8 @@ def draw(done: stages_report.Measured, path: Path) -> None:
     pyplot.close(figure)
 
 
-def _bar(axes: Axes, load: str, one: stages.Figures) -> None:
-    parts = {name: spread.mean_ms for name, spread in one.stages.items()} | {UNSEEN: one.unseen.mean_ms}
+def _bar(axes: Axes, load: str, one: stages.Figures, rest: str) -> None:
+    parts = {name: spread.mean_ms for name, spread in one.stages.items()} | {rest: one.unseen.mean_ms}
     start_ms = 0.0
     for index, (name, mean_ms) in enumerate(parts.items()):
         # The client may see the text before the server has noted that it wrote it.
@@ -54,4 +56,6 @@ def _bar(axes: Axes, load: str, one: stages.Figures) -> None:
     axes.set_xlabel("ms", fontsize=8)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=len(parts))
+    axes.legend(
+        fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=min(7, len(parts))
+    )

@@ -19,6 +19,12 @@ class Measured:
     context: Context
     ended: str = ""
     """Why it ended before its last round; else empty."""
+    through_sidecar: bool = False
+
+    @property
+    def server(self) -> str:
+        """Whom the client asked."""
+        return stages.server(self.through_sidecar)
 
     @property
     def errors(self) -> int:
@@ -30,39 +36,58 @@ class Measured:
 
     def figures(self) -> dict[str, stages.Figures]:
         """Of the loads that have any."""
-        found = {load: stages.figures(stages.of(self.samples, load)) for load in stages.LOADS}
+        loads = stages.loads(self.through_sidecar)
+        found = {load: stages.figures(stages.of(self.samples, load)) for load in loads}
         return {load: one for load, one in found.items() if one is not None}
+
+    def verdicts(self) -> list[stages.Verdict]:
+        return stages.judge(self.samples, self.through_sidecar)
+
+
+def flat(done: Measured) -> dict[str, float | int | bool | str | None]:
+    """For scripts: of the client that asks alone."""
+    one = done.figures().get(stages.ALONE)
+    return {
+        "server": done.server,
+        "stages_minus_ttft_most_ms": one.largest_difference_ms if one else None,
+        "client_minus_server_p50_ms": one.unseen.p50_ms if one else None,
+        "client_minus_server_p99_ms": one.unseen.p99_ms if one else None,
+        "client_core_others_most": max((each.client_core_load for each in done.samples), default=None),
+        "requests": one.requests if one else 0,
+        "errors": done.errors,
+        "is_complete": done.is_complete,
+    }
 
 
 def document(done: Measured) -> dict[str, Any]:
     return {
         "version": 1,
         "experiment": "stages",
+        "server": done.server,
         "prompt_tokens": list(stages.PROMPT_TOKENS),
         "output_tokens": stages.OUTPUT_TOKENS,
         "is_complete": done.is_complete,
         "context": dataclasses.asdict(done.context),
         "loads": {load: dataclasses.asdict(one) for load, one in done.figures().items()},
-        "bars": [
-            dataclasses.asdict(one) | {"is_reached": one.is_reached} for one in stages.judge(done.samples)
-        ],
+        "bars": [dataclasses.asdict(one) | {"is_reached": one.is_reached} for one in done.verdicts()],
         "samples": [dataclasses.asdict(one) for one in done.samples],
     }
 
 
 def markdown(done: Measured) -> str:
     low, high = stages.PROMPT_TOKENS
+    title = f"{TITLE} through a sidecar" if done.through_sidecar else TITLE
     parts = [
-        f"# {TITLE}: prompts of {low} to {high} tokens, {stages.OUTPUT_TOKENS} out",
+        f"# {title}: prompts of {low} to {high} tokens, {stages.OUTPUT_TOKENS} out",
         "",
         *_warnings(done),
-        _spreads(done.figures()),
+        _spreads(done.figures(), done.server),
         "",
-        "Milliseconds. Means of the stages add up to that of the server's TTFT; percentiles do not.",
+        f"Milliseconds. Means of the stages add up to that of the {done.server}'s TTFT; percentiles do not.",
         "",
         "## Bars",
         "",
-        _verdicts(stages.judge(done.samples)),
+        _verdicts(done.verdicts()),
         *pieces.errors([one.round for one in done.samples]),
         *pieces.measured_on(done.context),
     ]
@@ -84,13 +109,13 @@ def _warnings(done: Measured) -> list[str]:
     return [*said, ""] if said else []
 
 
-def _spreads(found: dict[str, stages.Figures]) -> str:
+def _spreads(found: dict[str, stages.Figures], server: str) -> str:
     names = dict.fromkeys(name for one in found.values() for name in one.stages)
     rows = [(name, *_cells([one.stages.get(name) for one in found.values()])) for name in names]
     rows += [
-        ("**TTFT, server**", *_cells([one.server for one in found.values()])),
+        (f"**TTFT, {server}**", *_cells([one.server for one in found.values()])),
         ("TTFT, client", *_cells([one.client for one in found.values()])),
-        ("client minus server", *_cells([one.unseen for one in found.values()])),
+        (f"client minus {server}", *_cells([one.unseen for one in found.values()])),
     ]
     heads = (f"{load} ({one.requests} requests): mean / P50 / P99" for load, one in found.items())
     return pieces.table(("stage", *heads), rows)
