@@ -296,3 +296,18 @@ def test_pins_without_room_make_room_while_nobody_runs(folder: Path, draw: rando
     cold = cached_engine.engine(folder, in_force("int8", cached=False))
     asked, expected = cached_engine.ask(local, prompt), cached_engine.ask(cold, prompt)
     assert cached_engine.answer(local, asked) == cached_engine.answer(cold, expected)
+
+
+def test_without_a_prefix_cache_everybody_s_declared_prefix_gets_room_while_nobody_runs(
+    folder: Path, draw: random.Random
+) -> None:
+    local = cached_engine.engine(folder, in_force("int8"), kv_blocks=96)
+    before = local.engine.layout.counts
+    prompt = drawn(draw, 5 * BLOCK)
+    for _ in range(6):
+        cached_engine.ask(local, [*prompt, 5], cached_engine.sampling(1), shared_prefix_tokens=5 * BLOCK)
+    put(local, in_force("int8", cached=False))
+    own = local.engine.layout.counts
+    assert own.full > before.full, "each will have its own"
+    put(local, in_force("int8"))
+    assert local.engine.layout.counts.full < own.full, "one is enough for all"

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -176,16 +177,27 @@ def test_evictions_are_counted_over_pools() -> None:
     assert one.stats().evictions_total == before
 
 
-def test_the_share_of_full_precision_is_what_was_declared_and_not_found() -> None:
+def test_with_prefixes_cached_the_share_of_full_precision_is_what_was_declared_and_not_found() -> None:
     one = caching_scheduler()
-    assert one.full_share() == 0.0
+    assert one.full_share(is_caching=True) == 0.0
     one.submit(sequence(1, range(63), 1, shared=32))
     drain(one)
-    assert one.full_share() == 0.5, "two of four blocks"
+    assert one.full_share(is_caching=True) == 0.5, "two of four blocks"
     for number in range(2, 300):
         one.submit(sequence(number, [*range(32), *range(number * 100, number * 100 + 31)], 1, shared=32))
         drain(one)
-    assert one.full_share() < 0.1, "stored once"
+    assert one.full_share(is_caching=True) < 0.1, "stored once"
+    assert one.full_share(is_caching=False) == pytest.approx(0.5), "everybody would have its own"
+
+
+def test_what_is_found_is_learned_only_while_prefixes_are_cached() -> None:
+    one = caching_scheduler()
+    one.pool.set_caching(None)
+    for number in range(3):
+        one.submit(sequence(number, range(63), 1, shared=32))
+        drain(one)
+    assert one.full_share(is_caching=False) == pytest.approx(0.5)
+    assert one.full_share(is_caching=True) == 0.0, "unknown"
 
 
 @settings(max_examples=60, deadline=None)

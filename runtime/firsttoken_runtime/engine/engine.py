@@ -86,7 +86,7 @@ class Engine:
         sequences that have to be computed again. Raises BadFlags; then nothing has changed."""
         engine_flags.check_model(in_force, self.config.num_layers)
         try:
-            if kv_memory.is_same_layout(in_force, self.in_force):
+            if kv_memory.is_same_layout(in_force, self.in_force) and not self._can_split_anew(in_force):
                 recompute_tokens = self._switch_in_place(in_force)
             else:
                 recompute_tokens = self._switch_layout(in_force)
@@ -94,6 +94,12 @@ class Engine:
             raise engine_flags.BadFlags(f"flag 'kv-tiering': {error}") from error
         self.in_force = in_force
         return recompute_tokens
+
+    def _can_split_anew(self, in_force: engine_flags.InForce) -> bool:
+        """Whether the formats should share the memory differently, and nobody loses anything by it: prefixes
+        begin or cease to be cached, so nothing is, and nobody runs."""
+        is_turned = (in_force.prefix_cache is None) != (self.in_force.prefix_cache is None)
+        return is_turned and self.layout.is_quantized and not self.scheduler.has_work
 
     def _switch_in_place(self, in_force: engine_flags.InForce) -> int:
         """Every block stays what it is."""
@@ -114,7 +120,9 @@ class Engine:
 
     def _switch_layout(self, in_force: engine_flags.InForce) -> int:
         """The memory is cut anew: everything in it is gone."""
-        layout = self.memory.layout(in_force, self.scheduler.full_share(), self._pinned)
+        layout = self.memory.layout(
+            in_force, self.scheduler.full_share(is_caching=in_force.prefix_cache is not None), self._pinned
+        )
         lineage = self._lineage(in_force)
         cut = host_tier.Cut(layout, self.memory.carve(layout), lineage)
         self.host.turn(cut, is_on=in_force.kv_tiering)

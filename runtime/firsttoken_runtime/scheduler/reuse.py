@@ -151,6 +151,7 @@ class Reuse:
             declared_blocks=declared_tokens // size,
             found_blocks=sequence.cached_tokens // size,
             num_blocks=-(-sequence.num_tokens // size),
+            is_caching=self.prefixes.is_caching,
         )
 
     def forget(self, sequence: Sequence) -> None:

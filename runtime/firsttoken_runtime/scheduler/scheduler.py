@@ -105,9 +105,10 @@ class Scheduler:
         """What a step costs, as measured before the first one; the steps themselves correct it."""
         self._roster.record.assume(step_time)
 
-    def full_share(self) -> float:
-        """The part of the blocks, 0..1, that is FULL under quantization, or would be."""
-        return self._roster.record.demand.full_share
+    def full_share(self, *, is_caching: bool) -> float:
+        """The part of the blocks, 0..1, that is FULL under quantization, or would be, with prefixes cached or
+        not."""
+        return self._roster.record.demand.full_share(is_caching=is_caching)
 
     def last_token_times(self) -> dict[int, float]:
         """When each running sequence that has had a token had its newest one."""
