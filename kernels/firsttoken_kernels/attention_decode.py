@@ -6,21 +6,15 @@ sums and number format: `kernels/native/attention_decode.c`. It computes what `a
 """
 
 import ctypes
+import functools
 import itertools
+from typing import Any
 
 import torch
 
 from firsttoken_kernels import native, paged_cache
 from firsttoken_kernels.attention_plan import RaggedDecodes
 
-TYPES = {
-    torch.bfloat16: 0,
-    torch.float16: 1,
-    torch.float32: 2,
-    torch.int8: 3,
-    torch.float8_e4m3fn: 4,
-}
-"""In the order of the kernel's `enum type`."""
 MOST_QUERY_FLOATS = 32768
 """Query heads x head_dim that fit on the kernel's stack."""
 _LEAST_KEYS_A_THREAD = 256
@@ -31,7 +25,7 @@ def can_run(device: torch.device, dtype: torch.dtype, heads: int, head_dim: int)
     """Whether there is a kernel for queries of this type and shape on this machine."""
     return (
         device.type == "cpu"
-        and dtype in (torch.bfloat16, torch.float16, torch.float32)
+        and dtype in native.COMPUTED
         and heads * head_dim <= MOST_QUERY_FLOATS
         and native.library() is not None
         and head_dim % native.LANES[native.instruction_set()] == 0
@@ -51,35 +45,19 @@ def attention_decode(
     assert library is not None, "ask can_run first"
     _, heads, head_dim = queries.shape
     rows = len(decodes.starts)
-    compact = cache_layer.compact
-    num_full_slots = cache_layer.full.shape[1]
     assert queries.is_contiguous(), queries.stride()
     assert out.is_contiguous(), out.stride()
     assert out.dtype == queries.dtype, out.dtype
-    cache = addresses(cache_layer)
-    full_type = TYPES[cache_layer.full.dtype]
-    compact_type = full_type if compact is None else TYPES[compact.stored.dtype]
+    assert cache_layer.head_dim == head_dim, queries.shape
+    kernel = _kernel(library)
+    before = (out.data_ptr(), queries.data_ptr(), native.COMPUTED[queries.dtype])
+    behind = (
+        *(heads, cache_layer.memory.address, decodes.slots.data_ptr()),
+        *(decodes.starts.data_ptr(), decodes.ends.data_ptr(), scale, softcap or 0.0),
+    )
 
     def run(first_row: int, last_row: int) -> None:
-        library.firsttoken_attention_decode(
-            ctypes.c_void_p(out.data_ptr()),
-            ctypes.c_void_p(queries.data_ptr()),
-            ctypes.c_int32(TYPES[queries.dtype]),
-            ctypes.c_int64(first_row),
-            ctypes.c_int64(last_row),
-            ctypes.c_int64(heads),
-            ctypes.c_int64(cache_layer.num_kv_heads),
-            ctypes.c_int64(head_dim),
-            cache,
-            ctypes.c_int32(full_type),
-            ctypes.c_int32(compact_type),
-            ctypes.c_int64(num_full_slots),
-            ctypes.c_void_p(decodes.slots.data_ptr()),
-            ctypes.c_void_p(decodes.starts.data_ptr()),
-            ctypes.c_void_p(decodes.ends.data_ptr()),
-            ctypes.c_float(scale),
-            ctypes.c_float(0.0 if softcap is None else softcap),
-        )
+        kernel(*before, first_row, last_row, *behind)
 
     most_threads = torch.get_num_threads()
     threads = min(most_threads, rows, len(decodes.slots) // _LEAST_KEYS_A_THREAD)
@@ -94,23 +72,20 @@ def attention_decode(
         one.result()
 
 
-def addresses(cache_layer: paged_cache.LayerCache) -> ctypes.Array[ctypes.c_void_p]:
-    """Of full and of compact slots, as the kernels want them."""
-    compact = cache_layer.compact
-    found = _addresses(cache_layer.full, None)
-    found += [0] * 4 if compact is None else _addresses(compact.stored, compact.scales)
-    return (ctypes.c_void_p * 8)(*found)
-
-
-def _addresses(stored: torch.Tensor, scales: torch.Tensor | None) -> list[int]:
-    """Of keys, values and their scales; 0: there are none.  stored: [2, slots, KV heads, D]."""
-    assert stored[0].is_contiguous(), stored.stride()
-    found = [stored[0].data_ptr(), stored[1].data_ptr()]
-    return found + ([0, 0] if scales is None else [scales[0].data_ptr(), scales[1].data_ptr()])
-
-
 def _shares(decodes: RaggedDecodes, threads: int) -> list[int]:
     """Rows at which one thread's share ends and the next begins, so that all have about as many keys."""
     done = (decodes.ends - decodes.starts).cumsum(0)
     wanted = torch.arange(1, threads) * int(done[-1]) // threads
     return [0, *torch.searchsorted(done, wanted).tolist(), len(done)]
+
+
+@functools.cache
+def _kernel(library: ctypes.CDLL) -> Any:
+    kernel = library.firsttoken_attention_decode
+    pointer, size, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+    kernel.argtypes = (
+        *(pointer, pointer, ctypes.c_int32, size, size),
+        *(size, pointer, pointer, pointer, pointer, number, number),
+    )
+    kernel.restype = None
+    return kernel

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from firsttoken_kernels import attention_decode, native, paged_cache
+from firsttoken_kernels import native, paged_cache
 from firsttoken_kernels.attention_plan import RaggedPrefills
 
 _WIDTH = 32
@@ -54,20 +54,18 @@ def attention_prefill(
     library = native.library()
     assert library is not None, "ask can_run first"
     _, heads, head_dim = queries.shape
-    for each in (queries, out, cache_layer.full[0]):
+    for each in (queries, out):
         assert each.dtype == torch.bfloat16, each.dtype
         assert each.is_contiguous(), each.stride()
     assert scale > 0, scale
-    compact = cache_layer.compact
-    addresses, kernel = attention_decode.addresses(cache_layer), _kernel(library)
+    assert cache_layer.head_dim == head_dim, queries.shape
+    kernel = _kernel(library)
 
     def run(share: int, shares: int) -> None:
         failed = kernel(
             *(out.data_ptr(), queries.data_ptr(), share, shares),
             *(len(prefills.starts), prefills.first_rows.data_ptr(), prefills.num_tokens.data_ptr()),
-            *(heads, cache_layer.num_kv_heads, head_dim, addresses),
-            attention_decode.TYPES[torch.bfloat16 if compact is None else compact.stored.dtype],
-            *(cache_layer.full.shape[1], prefills.slots.data_ptr()),
+            *(heads, cache_layer.memory.address, prefills.slots.data_ptr()),
             *(prefills.starts.data_ptr(), prefills.ends.data_ptr()),
             *(window or 0, scale, softcap or 0.0),
         )
@@ -93,9 +91,7 @@ def _kernel(library: ctypes.CDLL) -> Any:
     kernel.argtypes = (
         *(pointer, pointer, size, size),
         *(size, pointer, pointer),
-        *(size, size, size, pointer),
-        ctypes.c_int32,
-        *(size, pointer),
+        *(size, pointer, pointer),
         *(pointer, pointer),
         *(size, number, number),
     )

@@ -19,6 +19,10 @@ DISABLE_VARIABLE = "FIRSTTOKEN_DISABLE_NATIVE"
 """Set to anything: the PyTorch ways are taken, to compare or to rule the kernels out."""
 LANES = {"avx512": 16, "avx2": 8}
 """Instruction sets and their floats in a vector."""
+COMPUTED = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
+"""Types that rows are computed in, in the order of `enum type` in `kernels/native/vectors.h`."""
+TYPES = COMPUTED | {torch.int8: 3, torch.float8_e4m3fn: 4}
+"""All of it: those of stored codes too."""
 
 _logger = logging.getLogger(__name__)
 

@@ -9,11 +9,12 @@ Slots that lie one behind the other are read in place; full ones without a copy.
 copies rows of which some are compact (`kv_copy`).
 """
 
+import functools
 from dataclasses import dataclass
 
 import torch
 
-from firsttoken_kernels import kv_copy, kv_quant
+from firsttoken_kernels import cache_memory, kv_copy, kv_quant
 
 _HALF_LARGEST = torch.finfo(torch.float16).max
 
@@ -115,7 +116,13 @@ class LayerCache:
         self.full = full
         self.keys, self.values = full[0], full[1]
         self.compact = compact
-        self._pools = () if compact is None else _pools(full, compact)
+
+    @functools.cached_property
+    def memory(self) -> cache_memory.CacheMemory:
+        """For the compiled kernels."""
+        if self.compact is None:
+            return cache_memory.CacheMemory(self.full)
+        return cache_memory.CacheMemory(self.full, self.compact.stored, self.compact.scales)
 
     @property
     def num_kv_heads(self) -> int:
@@ -146,8 +153,7 @@ class LayerCache:
             self.values.index_copy_(0, where.all, values)
             return
         if self._can_copy:
-            for rows, pool in zip((keys, values), self._pools, strict=True):
-                kv_copy.write(rows, pool, where.all)
+            kv_copy.write((keys, values), self.memory, where.all)
             return
         both = torch.stack((keys, values))  # [2, T, KV heads, D]
         if where.full is None:
@@ -165,8 +171,7 @@ class LayerCache:
             return self.compact.read(where.compact, self.dtype)
         out = self.full.new_empty((2, len(where.all), self.num_kv_heads, self.head_dim))
         if self._can_copy:
-            for rows, pool in zip(out, self._pools, strict=True):
-                kv_copy.read(rows, pool, where.all)
+            kv_copy.read(tuple(out), self.memory, where.all)
             return out
         assert where.full is not None
         out.index_copy_(1, where.full.places, _read(self.full, where.full.slots, where.full.first))
@@ -174,7 +179,7 @@ class LayerCache:
 
     @property
     def _can_copy(self) -> bool:
-        return bool(self._pools) and kv_copy.can_run(self._pools[0])
+        return kv_copy.can_run(self.memory)
 
     def pieces(self, fmt: int) -> tuple[torch.Tensor, ...]:
         """All that holds bytes of the full (0) or compact (1) slots, to copy whole blocks: each [2, slots
@@ -186,12 +191,6 @@ class LayerCache:
         if self.compact.scales is None:
             return (self.compact.stored,)
         return (self.compact.stored, self.compact.scales)
-
-
-def _pools(full: torch.Tensor, compact: Compact) -> tuple[kv_copy.Pool, ...]:
-    """Of keys and of values."""
-    scales = (None, None) if compact.scales is None else compact.scales
-    return tuple(map(kv_copy.Pool, full, compact.stored, scales))
 
 
 def _read(stored: torch.Tensor, slots: torch.Tensor, first: int | None) -> torch.Tensor:

@@ -12,9 +12,6 @@ import torch
 
 from firsttoken_kernels import native, row_shares
 
-_TYPES = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
-"""In the order of the kernel's `enum type`."""
-
 
 def reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """The formula, word for word, in fp32.  x: [..., H], weight: [H] -> [..., H] in the type of `x`."""
@@ -26,7 +23,7 @@ def reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor
 def rmsnorm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """x: [..., H], weight: [H] in the type of `x` or in fp32 -> [..., H] in the type of `x`."""
     library = native.library() if x.is_cpu else None
-    if library is None or x.dtype not in _TYPES:
+    if library is None or x.dtype not in native.COMPUTED:
         return _by_operations(x, weight, eps)
     is_weight_wide = weight.dtype == torch.float32
     assert is_weight_wide or weight.dtype == x.dtype, weight.dtype
@@ -34,7 +31,7 @@ def rmsnorm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     x = x.contiguous()
     out = torch.empty_like(x)
     length = x.shape[-1]
-    before = (out.data_ptr(), x.data_ptr(), _TYPES[x.dtype], weight.data_ptr(), is_weight_wide, eps)
+    before = (out.data_ptr(), x.data_ptr(), native.COMPUTED[x.dtype], weight.data_ptr(), is_weight_wide, eps)
     kernel = _kernel(library)
     row_shares.run(
         lambda first_row, last_row: kernel(*before, first_row, last_row, length),

@@ -2,9 +2,9 @@
 values go to their slots.
 
 On a CPU a compiled kernel does it in one pass over a token's heads (`kernels/native/rope_store.c`), with the
-numbers rounded where PyTorch's operations round them. Compact slots are written in a way of their own
-(`paged_cache`): for them the same pass puts keys and values aside, so that a row is rotated the same way
-whatever the formats of the others.
+numbers rounded where PyTorch's operations round them, and eight-bit codes made on the way. Where slots are of
+another plain type than the rows, or somebody wants to see keys and values (`turned`), the same pass puts them
+aside, so that a row is rotated the same way whatever the formats of the others.
 """
 
 import ctypes
@@ -14,10 +14,8 @@ from typing import Any
 
 import torch
 
-from firsttoken_kernels import native, paged_cache, rmsnorm, rope, row_shares
+from firsttoken_kernels import cache_memory, native, paged_cache, rmsnorm, rope, row_shares
 
-_TYPES = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
-"""In the order of the kernel's `enum type`."""
 _VECTORS_OF_HALVES = 32
 """Both halves of a head are whole vectors of every instruction set."""
 _MOST_HEAD_DIM = 1024
@@ -48,8 +46,8 @@ def rope_store(
 ) -> torch.Tensor:
     """heads: [T + padding, query heads + 2 KV heads, D], queries before keys before values -> queries
     [T, query heads, D]; keys and values are stored. T: the slots."""
-    if _can_run(heads) and not cache_layer.has_compact(where):
-        return _run(heads, len(where.all), cache_layer.keys, cache_layer.values, where.all, rotation, norms)
+    if _can_run(heads) and (cache_layer.memory.takes_rows() or not cache_layer.has_compact(where)):
+        return _run(heads, cache_layer.memory, where.all, len(where.all), rotation, norms)
     queries, keys, values = turned(heads, len(where.all), cache_layer.num_kv_heads, rotation, norms)
     cache_layer.write(keys, values, where)
     return queries
@@ -65,8 +63,9 @@ def turned(
     """What `rope_store` stores, of the first `num_tokens` rows."""
     if not _can_run(heads):
         return _by_operations(heads, num_tokens, kv_heads, rotation, norms)
-    keys, values = heads.new_empty(2, num_tokens, kv_heads, heads.shape[2])
-    return _run(heads, num_tokens, keys, values, None, rotation, norms), keys, values
+    both = heads.new_empty(2, num_tokens, kv_heads, heads.shape[2])
+    queries = _run(heads, cache_memory.CacheMemory(both), None, num_tokens, rotation, norms)
+    return queries, both[0], both[1]
 
 
 def _by_operations(
@@ -119,7 +118,7 @@ def _can_run(heads: torch.Tensor) -> bool:
     head_dim = heads.shape[2]
     return (
         heads.is_cpu
-        and heads.dtype in _TYPES
+        and heads.dtype in native.COMPUTED
         and head_dim % _VECTORS_OF_HALVES == 0
         and head_dim <= _MOST_HEAD_DIM
         and native.library() is not None
@@ -128,25 +127,23 @@ def _can_run(heads: torch.Tensor) -> bool:
 
 def _run(
     heads: torch.Tensor,
-    num_tokens: int,
-    keys: torch.Tensor,
-    values: torch.Tensor,
+    memory: cache_memory.CacheMemory,
     slots: torch.Tensor | None,
+    num_tokens: int,
     rotation: Rotation | None,
     norms: HeadNorms | None,
 ) -> torch.Tensor:
-    """keys, values: [slots, KV heads, D], written at `slots` [num_tokens], or in order -> queries."""
+    """slots: [num_tokens], where keys and values are written; None: in order -> queries."""
     library = native.library()
     assert library is not None
     rows, all_heads, head_dim = heads.shape
-    num_slots, kv_heads, _ = keys.shape
-    query_heads = all_heads - 2 * kv_heads
+    query_heads = all_heads - 2 * memory.full.shape[2]
     dtype = heads.dtype
     assert rows >= num_tokens, rows
     assert heads.is_contiguous(), heads.stride()
-    assert keys.is_contiguous(), keys.stride()
-    assert values.is_contiguous(), values.stride()
-    assert keys.dtype == dtype, keys.dtype
+    assert memory.full.dtype == dtype, dtype
+    assert memory.full.shape[3] == head_dim, head_dim
+    assert slots is None or slots.is_contiguous(), slots
     queries = torch.empty((num_tokens, query_heads, head_dim), dtype=dtype)
     cos = sin = query_weight = key_weight = None
     is_weight_wide, eps = False, 0.0
@@ -156,16 +153,14 @@ def _run(
         is_weight_wide, eps = norms.query.dtype == torch.float32, norms.eps
         of_weights = torch.float32 if is_weight_wide else dtype
         query_weight, key_weight = (_address(each, of_weights, head_dim) for each in (norms.query, norms.key))
-    before = (heads.data_ptr(), _TYPES[dtype])
     behind = (
-        *(query_heads, kv_heads, head_dim, cos, sin, query_weight, key_weight, is_weight_wide, eps),
-        *(queries.data_ptr(), keys.data_ptr(), values.data_ptr()),
-        *(None if slots is None else slots.data_ptr(), num_slots),
+        *(query_heads, cos, sin, query_weight, key_weight, is_weight_wide, eps, queries.data_ptr()),
+        *(memory.address, None if slots is None else slots.data_ptr()),
     )
     kernel = _kernel(library)
 
     def run(first_row: int, last_row: int) -> None:
-        done = kernel(*before, first_row, last_row, *behind)
+        done = kernel(heads.data_ptr(), first_row, last_row, *behind)
         assert done == last_row, f"row {done} has a slot that does not exist"
 
     row_shares.run(run, num_tokens, all_heads * head_dim)
@@ -184,9 +179,9 @@ def _kernel(library: ctypes.CDLL) -> Any:
     kernel = library.firsttoken_rope_store
     pointer, number, size = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     kernel.argtypes = (
-        *(pointer, number, size, size, size, size, size),
-        *(pointer, pointer, pointer, pointer, number, ctypes.c_float),
-        *(pointer, pointer, pointer, pointer, size),
+        *(pointer, size, size, size),
+        *(pointer, pointer, pointer, pointer, number, ctypes.c_float, pointer),
+        *(pointer, pointer),
     )
     kernel.restype = size
     return kernel

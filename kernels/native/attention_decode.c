@@ -11,132 +11,12 @@
  * Built once for each instruction set (`build.py`): with AVX-512, and with AVX2, FMA and F16C.
  * The caller (`firsttoken_kernels/native.py`) checks shapes and types.
  */
-#include <immintrin.h>
-#include <stdint.h>
-#include <string.h>
+#include "cache.h"
+#include "softmax.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#ifdef __AVX512F__
-#define LANES 16 /* floats of a vector, and keys of a tile */
-#else
-#define LANES 8
-#endif
 #define STRETCH 64 /* keys that are scored before any is weighed: so many exponentials are in flight at once */
 #define CHUNK 4 /* vectors of a head that are kept in registers at once */
 #define MOST_QUERY_FLOATS 32768 /* query heads x head_dim; the caller refuses more */
-
-typedef float floats __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2)));
-
-/* In the order of `native.TYPES`. */
-enum type { BF16, FP16, FP32, INT8, FP8 };
-
-/* Slots of one format in one layer. */
-struct source {
-    const char *keys, *values;
-    const uint16_t *key_scales, *value_scales; /* fp16, [slots, KV heads]; NULL: not scaled */
-    int64_t first_slot;
-    int64_t row; /* elements of a slot: KV heads x head_dim */
-    enum type type;
-};
-
-INLINE int64_t size_of(const enum type type) {
-    return type == FP32 ? 4 : type == BF16 || type == FP16 ? 2 : 1;
-}
-
-/* fp16 to fp32 by moving bits: subnormals are made exact by the multiplication. */
-INLINE floats widened_fp16(words bits) {
-    const words sign = (bits & 0x8000) << 16;
-    const words magnitude = (bits & 0x7fff) << 13;
-    const floats scaled = (floats)magnitude * 0x1p112f;
-    const words is_special = (words)((bits & 0x7c00) == 0x7c00);
-    const words special = magnitude | 0x7f800000;
-    return (floats)(((words)scaled & ~is_special) | (special & is_special) | sign);
-}
-
-INLINE float widened_scale(uint16_t bits) {
-    _Float16 half;
-    memcpy(&half, &bits, sizeof half);
-    return (float)half;
-}
-
-/* GNU C's own conversion from bytes goes lane by lane. */
-INLINE ints load_bytes(const char *from) {
-#if LANES == 16
-    return (ints)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i_u *)from));
-#else
-    return (ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i_u *)from));
-#endif
-}
-
-INLINE floats load(const enum type type, const char *from) {
-    if (type == FP32) {
-        floats all;
-        memcpy(&all, from, sizeof all);
-        return all;
-    }
-    if (type == INT8) return __builtin_convertvector(load_bytes(from), floats);
-    if (type == FP8) { /* e4m3: seven bits of fp16's exponent and mantissa, its bias 8 less; NaN is 0x7f */
-        const words bits = (words)load_bytes(from) & 0xff;
-        const words sign = (bits & 0x80) << 24;
-        const words is_nan = (words)((bits & 0x7f) == 0x7f);
-        const floats scaled = (floats)((bits & 0x7f) << 20) * 0x1p120f;
-        return (floats)(((words)scaled & ~is_nan) | (is_nan & 0x7fc00000) | sign);
-    }
-    halves stored;
-    memcpy(&stored, from, sizeof stored);
-    const words bits = __builtin_convertvector(stored, words);
-    return type == BF16 ? (floats)(bits << 16) : widened_fp16(bits);
-}
-
-INLINE void store(const enum type type, char *to, floats all) {
-    if (type == FP32) {
-        memcpy(to, &all, sizeof all);
-        return;
-    }
-    if (type == FP16) {
-        for (int lane = 0; lane < LANES; lane++) {
-            const _Float16 half = (_Float16)all[lane];
-            memcpy(to + 2 * lane, &half, sizeof half);
-        }
-        return;
-    }
-    const words bits = (words)all; /* bf16: to nearest, ties to even; a NaN stays one */
-    const words is_nan = (words)(all != all);
-    const words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    const halves narrow = __builtin_convertvector((rounded & ~is_nan) | (is_nan & 0x7fc0), halves);
-    memcpy(to, &narrow, sizeof narrow);
-}
-
-INLINE floats all_of(float value) {
-    return (floats){0} + value;
-}
-
-/* e^x for x <= 0: 2^n times a polynomial in [-1/2, 1/2], relative error below 2e-7; below 2^-126: 0. */
-INLINE floats exponential(floats x) {
-    const floats powers = x * 1.44269504088896f;
-    const ints is_tiny = powers < -126.0f;
-    const floats y = (floats)(((ints)powers & ~is_tiny) | ((ints)all_of(-126.0f) & is_tiny));
-    const floats shifted = y + 12582912.0f; /* 1.5 * 2^23: rounds, and leaves n in the low bits */
-    const floats f = y - (shifted - 12582912.0f);
-    floats r = 1.33335581e-3f + f * 1.54035304e-4f;
-    r = 9.61812911e-3f + f * r;
-    r = 5.55041087e-2f + f * r;
-    r = 2.40226507e-1f + f * r;
-    r = 6.93147181e-1f + f * r;
-    r = 1.0f + f * r;
-    return (floats)(((ints)r + ((ints)shifted << 23)) & ~is_tiny);
-}
-
-/* cap * tanh(x / cap) */
-INLINE floats capped(floats x, float cap) {
-    const floats size = (floats)((words)x & 0x7fffffff) * (1 / cap);
-    const floats e = exponential(-2 * size);
-    const floats bent = cap * (1 - e) / (1 + e);
-    return (floats)((words)bent | ((words)x & 0x80000000));
-}
 
 INLINE floats halved(floats a, floats b, ints low, ints high) {
     return __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
@@ -160,20 +40,6 @@ INLINE floats sums(floats all[LANES]) {
     return halved(all[0], all[1], low1, low1 + 1);
 }
 
-INLINE floats larger(floats a, floats b) {
-    const ints is_b = b > a;
-    return (floats)(((ints)b & is_b) | ((ints)a & ~is_b));
-}
-
-INLINE float largest(floats all) {
-    for (int apart = LANES / 2; apart > 0; apart /= 2) {
-        ints turned;
-        for (int lane = 0; lane < LANES; lane++) turned[lane] = (lane + apart) % LANES;
-        all = larger(all, __builtin_shuffle(all, turned));
-    }
-    return all[0];
-}
-
 INLINE float sum(floats all) {
     float total = 0;
     for (int lane = 0; lane < LANES; lane++) total += all[lane];
@@ -182,7 +48,7 @@ INLINE float sum(floats all) {
 
 /* Up to STRETCH slots of one format that follow each other in a sequence. */
 struct stretch {
-    const struct source *from;
+    const struct pool *from;
     int count, is_last; /* count 0: no more rows */
     int64_t row;
     const int64_t *slots;
@@ -191,9 +57,9 @@ struct stretch {
 
 /* What is left of the rows, `at` in slots: where the next stretch begins. */
 struct walk {
-    const struct source *sources;
+    const struct cache *cache;
     const int64_t *slots, *ends, *starts;
-    int64_t num_full_slots, row, last_row, at;
+    int64_t row, last_row, at;
 };
 
 /* The walk's next stretch. */
@@ -206,13 +72,12 @@ static void take(struct walk *walk, struct stretch *next) {
     const int64_t left = end - walk->at, stretches = (left + STRETCH - 1) / STRETCH;
     const int64_t even = (left + stretches * LANES - 1) / (stretches * LANES) * LANES;
     const int64_t most = left < even ? left : even;
-    const int is_compact = slots[0] >= walk->num_full_slots;
-    const struct source *from = &walk->sources[is_compact];
-    const int64_t num_bytes = from->row * size_of(from->type);
+    const struct pool *from = pool_of(walk->cache, slots[0]);
+    const int64_t num_bytes = walk->cache->kv_heads * walk->cache->head_dim * size_of(from->type);
     int count = 0;
-    for (; count < most && (slots[count] >= walk->num_full_slots) == is_compact; count++) {
-        next->keys[count] = from->keys + (slots[count] - from->first_slot) * num_bytes;
-        next->values[count] = from->values + (slots[count] - from->first_slot) * num_bytes;
+    for (; count < most && pool_of(walk->cache, slots[count]) == from; count++) {
+        next->keys[count] = from->rows[KEY] + (slots[count] - from->first_slot) * num_bytes;
+        next->values[count] = from->rows[VALUE] + (slots[count] - from->first_slot) * num_bytes;
     }
     next->from = from;
     next->count = count;
@@ -282,7 +147,7 @@ INLINE void weigh(const enum type type, const int queries, const int width, floa
 }
 
 INLINE float scale_at(const uint16_t *scales, const struct stretch *now, int t, int64_t kv_heads, int64_t kv_head) {
-    return widened_scale(scales[(now->slots[t] - now->from->first_slot) * kv_heads + kv_head]);
+    return _cvtsh_ss(scales[(now->slots[t] - now->from->first_slot) * kv_heads + kv_head]);
 }
 
 /* Up to four query heads of one KV head against one stretch. */
@@ -297,9 +162,9 @@ INLINE void attend(const enum type type, const int queries, const struct stretch
         for (int g = 0; g < queries; g++) scores[g] = (floats *)(weights[g] + t);
         dots(type, queries, now->keys + t, first, head_dim, q, scores, keys);
     }
-    if (now->from->key_scales)
+    if (now->from->scales[KEY])
         for (int t = 0; t < count; t++) {
-            const float scale = scale_at(now->from->key_scales, now, t, kv_heads, kv_head);
+            const float scale = scale_at(now->from->scales[KEY], now, t, kv_heads, kv_head);
             for (int g = 0; g < queries; g++) weights[g][t] *= scale;
         }
     for (int g = 0; g < queries; g++) {
@@ -320,9 +185,9 @@ INLINE void attend(const enum type type, const int queries, const struct stretch
         for (int t = 0; t < padded / LANES; t++) all += scores[t] = exponential(scores[t] - best[g]);
         total[g] += sum(all);
     }
-    if (now->from->value_scales)
+    if (now->from->scales[VALUE])
         for (int t = 0; t < count; t++) {
-            const float scale = scale_at(now->from->value_scales, now, t, kv_heads, kv_head);
+            const float scale = scale_at(now->from->scales[VALUE], now, t, kv_heads, kv_head);
             for (int g = 0; g < queries; g++) weights[g][t] *= scale;
         }
     int64_t at = 0;
@@ -375,22 +240,16 @@ INLINE void widen_row(const enum type type, const char *from, float *to, int64_t
 }
 
 /* Rows `first_row` to `last_row` (not included) of queries and out, [rows, heads, head_dim] without gaps, head_dim a
- * multiple of 16. `cache`: for full and compact slots keys, values, key scales, value scales. Slots of row b:
- * slots[starts[b]] to slots[ends[b]], at least one; those below num_full_slots are full. */
+ * multiple of 16. Slots of row b: slots[starts[b]] to slots[ends[b]], at least one. */
 void firsttoken_attention_decode(char *out, const char *queries, int32_t query_type, int64_t first_row,
-                                 int64_t last_row, int64_t heads, int64_t kv_heads, int64_t head_dim,
-                                 const void *const cache[8], int32_t full_type, int32_t compact_type,
-                                 int64_t num_full_slots, const int64_t *slots, const int64_t *starts,
-                                 const int64_t *ends, float scale, float cap) {
-    struct source sources[2];
-    for (int i = 0; i < 2; i++)
-        sources[i] = (struct source){cache[4 * i], cache[4 * i + 1], cache[4 * i + 2], cache[4 * i + 3],
-                                     i ? num_full_slots : 0, kv_heads * head_dim, i ? compact_type : full_type};
+                                 int64_t last_row, int64_t heads, const struct cache *cache, const int64_t *slots,
+                                 const int64_t *starts, const int64_t *ends, float scale, float cap) {
+    const int64_t kv_heads = cache->kv_heads, head_dim = cache->head_dim;
     const int64_t floats_of_row = heads * head_dim;
     const int64_t bytes_of_row = floats_of_row * size_of(query_type);
     float q[MOST_QUERY_FLOATS], answer[MOST_QUERY_FLOATS];
     float best[MOST_QUERY_FLOATS / LANES], total[MOST_QUERY_FLOATS / LANES];
-    struct walk walk = {sources, slots, ends, starts, num_full_slots, first_row, last_row, starts[first_row]};
+    struct walk walk = {cache, slots, ends, starts, first_row, last_row, starts[first_row]};
     struct stretch two[2];
     int turn = 0;
     int64_t row = -1;

@@ -13,6 +13,7 @@
  * Built for AVX-512 only; the caller (`firsttoken_kernels/attention_prefill.py`) checks shapes and types, and asks
  * `firsttoken_has_tiles` first.
  */
+#include "cache.h"
 #include "softmax.h"
 
 #ifdef __AVX512F__
@@ -30,17 +31,6 @@
 #define KEYS (2 * SIDE)        /* of a tile of chances: what one step of the second product takes */
 #define BLOCK_KEYS (8 * KEYS)  /* between two looks at the running maximum */
 #define MOST_HEAD_DIM 512      /* the caller refuses more */
-
-/* The last two of `attention_decode.TYPES`; the first three are in vectors.h. */
-enum { INT8 = FP32 + 1, FP8 };
-
-/* Slots of one format in one layer. */
-struct source {
-    const char *both[2];       /* keys, values */
-    const uint16_t *scales[2]; /* fp16, [slots, KV heads]; NULL: not scaled */
-    int64_t first_slot;
-    int type;
-};
 
 /* One sequence's part of the step. Its last query sees the last of its slots. */
 struct chunk {
@@ -103,40 +93,27 @@ INLINE __m512i narrowed(__m512 low, __m512 high) {
     return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-INLINE __m512 widened(const int type, const char *from) {
-    if (type <= FP32) return load(type, from);
-    const __m128i codes = _mm_loadu_si128((const __m128i_u *)from);
-    if (type == INT8) return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
-    /* e4m3: seven bits of fp16's exponent and mantissa, its bias 8 less; NaN is 0x7f */
-    const words bits = (words)_mm512_cvtepu8_epi32(codes);
-    const words is_nan = (words)((bits & 0x7f) == 0x7f);
-    const floats scaled = (floats)((bits & 0x7f) << 20) * 0x1p120f;
-    return (floats)(((words)scaled & ~is_nan) | (is_nan & 0x7fc00000) | (bits & 0x80) << 24);
-}
-
-INLINE void widen_row(const int type, const char *from, float scale, __m512i *to, int64_t parts) {
-    const int64_t step = SIDE * (type <= FP32 ? size_of(type) : 1);
+INLINE void widen_row(const enum type type, const char *from, float scale, __m512i *to, int64_t parts) {
+    const int64_t step = SIDE * size_of(type);
     for (int64_t i = 0; i < parts; i++, from += 2 * step)
-        to[i] = narrowed(widened(type, from) * scale, widened(type, from + step) * scale);
+        to[i] = narrowed(load(type, from) * scale, load(type, from + step) * scale);
 }
 
-/* One slot's key (0) or value (1) as bf16, 32 elements a vector. */
-INLINE void read_row(const struct source *from, int which, int64_t slot, int64_t kv_head, const struct shape *shape,
-                     __m512i *to) {
-    const int64_t parts = shape->head_dim / 32;
-    const int64_t place = (slot - from->first_slot) * shape->kv_heads + kv_head;
-    const int64_t element = place * shape->head_dim;
-    const char *row = from->both[which];
+/* One slot's key or value as bf16, 32 elements a vector. */
+INLINE void read_row(const struct cache *cache, enum which which, int64_t slot, int64_t kv_head, __m512i *to) {
+    const struct pool *from = pool_of(cache, slot);
+    const int64_t parts = cache->head_dim / 32;
+    const int64_t head = (slot - from->first_slot) * cache->kv_heads + kv_head;
+    const char *row = from->rows[which] + head * cache->head_dim * size_of(from->type);
     if (from->type == BF16) {
-        for (int64_t i = 0; i < parts; i++) to[i] = _mm512_loadu_si512(row + 2 * element + 64 * i);
+        for (int64_t i = 0; i < parts; i++) to[i] = _mm512_loadu_si512(row + 64 * i);
         return;
     }
-    const uint16_t *scales = from->scales[which];
-    const float scale = scales ? _cvtsh_ss(scales[place]) : 1;
-    if (from->type == FP16) widen_row(FP16, row + 2 * element, scale, to, parts);
-    else if (from->type == FP32) widen_row(FP32, row + 4 * element, scale, to, parts);
-    else if (from->type == INT8) widen_row(INT8, row + element, scale, to, parts);
-    else widen_row(FP8, row + element, scale, to, parts);
+    const float scale = from->scales[which] ? _cvtsh_ss(from->scales[which][head]) : 1;
+    if (from->type == FP16) widen_row(FP16, row, scale, to, parts);
+    else if (from->type == FP32) widen_row(FP32, row, scale, to, parts);
+    else if (from->type == INT8) widen_row(INT8, row, scale, to, parts);
+    else widen_row(FP8, row, scale, to, parts);
 }
 
 /* 16 rows of 16 words. */
@@ -171,19 +148,15 @@ INLINE int has_broken(const __m512i *row, int64_t parts) {
 }
 
 /* The next KEYS keys and values. */
-static void pack(struct packed *packed, const struct source sources[2], int64_t num_full_slots,
-                 const struct chunk *chunk, int64_t kv_head, const struct shape *shape) {
+static void pack(struct packed *packed, const struct cache *cache, const struct chunk *chunk, int64_t kv_head) {
     __m512i rows[KEYS][MOST_HEAD_DIM / 32];
-    const int64_t parts = shape->head_dim / 32, first = packed->last, done = first - packed->first;
+    const int64_t parts = cache->head_dim / 32, first = packed->last, done = first - packed->first;
     const int64_t count = chunk->num_slots - first < KEYS ? chunk->num_slots - first : KEYS;
-    for (int which = 0; which < 2; which++) {
-        for (int64_t t = 0; t < count; t++) {
-            const int64_t slot = chunk->slots[first + t];
-            read_row(&sources[slot >= num_full_slots], which, slot, kv_head, shape, rows[t]);
-        }
+    for (enum which which = KEY; which <= VALUE; which++) {
+        for (int64_t t = 0; t < count; t++) read_row(cache, which, chunk->slots[first + t], kv_head, rows[t]);
         for (int64_t t = count; t < KEYS; t++)
             for (int64_t i = 0; i < parts; i++) rows[t][i] = _mm512_setzero_si512();
-        if (which == 0) {
+        if (which == KEY) {
             __m512i *to = (__m512i *)(packed->keys + done / SIDE * parts * TILE);
             for (int half = 0; half < 2; half++)
                 for (int64_t i = 0; i < parts; i++, to += SIDE)
@@ -439,24 +412,15 @@ static void answer(struct pass *pass, char *out, const struct chunk *chunk, int6
     }
 }
 
-/* queries, out: [rows, heads, head_dim] in bf16 without gaps, head_dim a multiple of 32. `cache`: for full (bf16) and
- * compact slots keys, values, key scales, value scales; slots below num_full_slots are full. Chunk c: num_tokens[c]
- * rows from first_rows[c] on, which see up to slots[starts[c]] .. slots[ends[c]] (not included). window: keys that a
+/* queries, out: [rows, heads, head_dim] in bf16 without gaps, head_dim a multiple of 32. Chunk c: num_tokens[c] rows from first_rows[c] on, which see up to slots[starts[c]] .. slots[ends[c]] (not included). window: keys that a
  * query sees, its own included; 0: all. cap: 0: none. The thread with number `share` does its part of the queries,
  * of `shares` about equal ones; a query's bits do not depend on that. Returns 0; -1 without memory. */
 int32_t firsttoken_attention_prefill(char *out, const char *queries, int64_t share, int64_t shares, int64_t num_chunks,
                                      const int64_t *first_rows, const int64_t *num_tokens, int64_t heads,
-                                     int64_t kv_heads, int64_t head_dim, const void *const cache[8],
-                                     int32_t compact_type, int64_t num_full_slots, const int64_t *slots,
-                                     const int64_t *starts, const int64_t *ends, int64_t window, float scale,
-                                     float cap) {
+                                     const struct cache *cache, const int64_t *slots, const int64_t *starts,
+                                     const int64_t *ends, int64_t window, float scale, float cap) {
+    const int64_t kv_heads = cache->kv_heads, head_dim = cache->head_dim;
     const struct shape shape = {heads, kv_heads, heads / kv_heads, head_dim};
-    struct source sources[2];
-    for (int i = 0; i < 2; i++)
-        sources[i] = (struct source){{cache[4 * i], cache[4 * i + 1]},
-                                     {cache[4 * i + 2], cache[4 * i + 3]},
-                                     i ? num_full_slots : 0,
-                                     i ? compact_type : BF16};
     int64_t longest = 0, all = 0, done = 0;
     for (int64_t i = 0; i < num_chunks; i++) {
         const struct chunk chunk = {first_rows[i], num_tokens[i], ends[i] - starts[i], slots + starts[i]};
@@ -489,7 +453,7 @@ int32_t firsttoken_attention_prefill(char *out, const char *queries, int64_t sha
                 const int64_t first = below(pass.first_key[0]);
                 const int64_t last = below(pass.last_key[count - 1] + KEYS - 1);
                 if (packed.last == 0) packed.first = packed.last = first;
-                while (packed.last < last) pack(&packed, sources, num_full_slots, &chunk, kv_head, &shape);
+                while (packed.last < last) pack(&packed, cache, &chunk, kv_head);
                 memset(pass.queries, 0, QUERIES * 2 * head_dim);
                 for (int64_t at = 0; at < count; at++)
                     memcpy(pass.queries + at * 2 * head_dim, address(queries, &chunk, query + at, kv_head, &shape),

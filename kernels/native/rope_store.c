@@ -6,12 +6,11 @@
  *     y[i + D / 2] = x[i + D / 2] * cos[i + D / 2] + x[i]         * sin[i + D / 2]
  *
  * The first half of sin is negative. Numbers are rounded where the operations of `rope.rotate` round them: after the
- * norm, after the product with cos, and at the end. A token's bits depend on nothing but the token.
+ * norm, after the product with cos, and at the end; where the slot holds codes they are made of that (`codes.h`). A
+ * token's bits depend on nothing but the token.
  */
-#include <stddef.h>
-
+#include "codes.h"
 #include "norm.h"
-#include "vectors.h"
 
 #define MOST_HEAD_DIM 1024 /* the caller refuses more */
 
@@ -53,37 +52,49 @@ INLINE void turn(const enum type type, char *to, const char *from, const char *c
 }
 
 INLINE int64_t tokens(const enum type type, const char *heads, int64_t first_row, int64_t last_row,
-                      int64_t query_heads, int64_t kv_heads, int64_t head_dim, const char *cos, const char *sin,
-                      struct weight query_weight, struct weight key_weight, float eps, char *queries, char *keys,
-                      char *values, const int64_t *slots, int64_t num_slots) {
+                      int64_t query_heads, const char *cos, const char *sin, struct weight query_weight,
+                      struct weight key_weight, float eps, char *queries, const struct cache *cache,
+                      const int64_t *slots) {
+    const int64_t kv_heads = cache->kv_heads, head_dim = cache->head_dim;
     const int64_t head = head_dim * size_of(type), kv_row = kv_heads * head;
     for (int64_t row = first_row; row < last_row; row++) {
         const int64_t slot = slots ? slots[row] : row;
-        if (slot < 0 || slot >= num_slots) return row;
+        if (!has_slot(cache, slot)) return row;
+        const struct pool *pool = pool_of(cache, slot);
+        const int64_t place = slot - pool->first_slot;
         const char *from = heads + row * (query_heads + 2 * kv_heads) * head;
         const char *row_cos = cos ? cos + row * head : NULL, *row_sin = cos ? sin + row * head : NULL;
-        char *query = queries + row * query_heads * head, *key = keys + slot * kv_row;
+        char *query = queries + row * query_heads * head;
         for (int64_t i = 0; i < query_heads; i++, from += head)
             turn(type, query + i * head, from, row_cos, row_sin, query_weight, eps, head_dim);
+        const int is_coded = pool->scales[KEY] != NULL;
+        char turned[MOST_HEAD_DIM * sizeof(float)];
+        for (int64_t i = 0; i < kv_heads; i++, from += head) {
+            char *to = is_coded ? turned : pool->rows[KEY] + place * kv_row + i * head;
+            turn(type, to, from, row_cos, row_sin, key_weight, eps, head_dim);
+            if (is_coded) encode(type, pool, KEY, place * kv_heads + i, turned, head_dim);
+        }
+        if (!is_coded) {
+            memcpy(pool->rows[VALUE] + place * kv_row, from, kv_row);
+            continue;
+        }
         for (int64_t i = 0; i < kv_heads; i++, from += head)
-            turn(type, key + i * head, from, row_cos, row_sin, key_weight, eps, head_dim);
-        memcpy(values + slot * kv_row, from, kv_row);
+            encode(type, pool, VALUE, place * kv_heads + i, from, head_dim);
     }
     return last_row;
 }
 
-/* heads: [rows, query_heads + 2 kv_heads, head_dim], queries: [rows, query_heads, head_dim], keys and values:
- * [num_slots, kv_heads, head_dim], cos and sin: [rows, head_dim] (NULL: not rotated), all in `type` and without gaps;
- * head_dim / 2 a multiple of 16. slots: of each row (NULL: rows in order). Returns the first row whose slot does not
- * exist, where it stops; else last_row. */
-int64_t firsttoken_rope_store(const char *heads, int32_t type, int64_t first_row, int64_t last_row,
-                              int64_t query_heads, int64_t kv_heads, int64_t head_dim, const char *cos,
-                              const char *sin, const char *query_weight, const char *key_weight,
-                              int32_t is_weight_wide, float eps, char *queries, char *keys, char *values,
-                              const int64_t *slots, int64_t num_slots) {
+/* heads: [rows, query_heads + 2 kv_heads, head_dim], queries: [rows, query_heads, head_dim], cos and sin: [rows,
+ * head_dim] (NULL: not rotated), all in the type of the full slots and without gaps; head_dim / 2 a multiple of 16.
+ * slots: of each row (NULL: rows in order); compact ones are in that type too, or codes. Returns the first row whose
+ * slot does not exist, where it stops; else last_row. */
+int64_t firsttoken_rope_store(const char *heads, int64_t first_row, int64_t last_row, int64_t query_heads,
+                              const char *cos, const char *sin, const char *query_weight, const char *key_weight,
+                              int32_t is_weight_wide, float eps, char *queries, const struct cache *cache,
+                              const int64_t *slots) {
     const struct weight query = {query_weight, is_weight_wide}, key = {key_weight, is_weight_wide};
-#define TOKENS(type)                                                                                            \
-    tokens(type, heads, first_row, last_row, query_heads, kv_heads, head_dim, cos, sin, query, key, eps, queries, \
-           keys, values, slots, num_slots)
+    const int64_t type = cache->full.type;
+#define TOKENS(type) \
+    tokens(type, heads, first_row, last_row, query_heads, cos, sin, query, key, eps, queries, cache, slots)
     return type == BF16 ? TOKENS(BF16) : type == FP16 ? TOKENS(FP16) : TOKENS(FP32);
 }

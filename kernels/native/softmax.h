@@ -31,15 +31,20 @@ INLINE floats capped(floats x, float cap) {
 }
 
 INLINE floats larger(floats a, floats b) {
-    const ints is_b = b > a;
-    return (floats)(((ints)b & is_b) | ((ints)a & ~is_b));
+#if LANES == 16
+    return (floats)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return (floats)_mm256_max_ps((__m256)a, (__m256)b);
+#endif
 }
 
+/* Not by shuffles in a loop: the compiler would make their orders at run time. */
 INLINE float largest(floats all) {
-    for (int apart = LANES / 2; apart > 0; apart /= 2) {
-        ints turned;
-        for (int lane = 0; lane < LANES; lane++) turned[lane] = (lane + apart) % LANES;
-        all = larger(all, __builtin_shuffle(all, turned));
-    }
-    return all[0];
+#if LANES == 16
+    return _mm512_reduce_max_ps((__m512)all);
+#else
+    float most = all[0];
+    for (int lane = 1; lane < LANES; lane++) most = all[lane] > most ? all[lane] : most;
+    return most;
+#endif
 }

@@ -1,4 +1,4 @@
-/* Vectors of 8 or 16 floats, and rows of 16 or 32 bit read and written through them: all arithmetic is fp32.
+/* Vectors of 8 or 16 floats, and rows of any stored type read and written through them: all arithmetic is fp32.
  *
  * GNU C's vector types, so that one source serves every instruction set that `build.py` compiles for.
  */
@@ -19,11 +19,20 @@ typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2)));
 
-/* The first three of `attention_decode.TYPES`, in its order. */
-enum type { BF16, FP16, FP32 };
+/* In the order of `native.TYPES`. Rows are computed in one of the first three; the others are codes. */
+enum type { BF16, FP16, FP32, INT8, FP8 };
 
 INLINE int64_t size_of(const enum type type) {
-    return type == FP32 ? 4 : 2;
+    return type == FP32 ? 4 : type == BF16 || type == FP16 ? 2 : 1;
+}
+
+/* GNU C's own conversion from bytes goes lane by lane. */
+INLINE ints load_bytes(const char *from) {
+#if LANES == 16
+    return (ints)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i_u *)from));
+#else
+    return (ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i_u *)from));
+#endif
 }
 
 INLINE floats load(const enum type type, const char *from) {
@@ -32,6 +41,9 @@ INLINE floats load(const enum type type, const char *from) {
         memcpy(&all, from, sizeof all);
         return all;
     }
+    if (type == INT8) return __builtin_convertvector(load_bytes(from), floats);
+    if (type == FP8) /* e4m3: sign and seven bits of fp32's exponent and mantissa, its bias 120 less */
+        return (floats)(((words)load_bytes(from) << 20) & 0x87f00000) * 0x1p120f; /* NaN, which is no code: 480 */
 #if LANES == 16
     const __m256i stored = _mm256_loadu_si256((const __m256i_u *)from);
     return type == BF16 ? (floats)((words)_mm512_cvtepu16_epi32(stored) << 16) : (floats)_mm512_cvtph_ps(stored);
@@ -56,6 +68,7 @@ INLINE halves bits_of_fp16(floats all) {
 #endif
 }
 
+/* Of a type that rows are computed in. */
 INLINE void store(const enum type type, char *to, floats all) {
     if (type == FP32) {
         memcpy(to, &all, sizeof all);

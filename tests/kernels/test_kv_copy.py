@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttoken_kernels import kv_copy, kv_quant, row_shares
+from firsttoken_kernels import kv_copy, kv_quant, paged_cache, row_shares
 from kernels import caches, ways
 
 FULL, COMPACT, HEAD_DIM = 4, 40, 16
@@ -16,30 +16,31 @@ WAYS = pytest.mark.parametrize("way", ways.COMPILED)
 EDGES = [0.0, -0.0, 127.5, 448.0, 17.0, 19.0, 2**-6, 2**-7, 2**-10, 1e-8, 6e-8, 3.9e-6, 8.4e6, 3e38, 1e-44]
 
 
-def pool(kind: str, dtype: torch.dtype, heads: int, head_dim: int = HEAD_DIM) -> kv_copy.Pool:
-    cache = caches.poisoned(FULL, COMPACT, heads, head_dim, kind=kind, dtype=dtype)
-    assert cache.compact is not None
-    assert cache.compact.scales is not None
-    return kv_copy.Pool(cache.full[0], cache.compact.stored[0], cache.compact.scales[0])
+def cache(kind: str, dtype: torch.dtype, heads: int, head_dim: int = HEAD_DIM) -> paged_cache.LayerCache:
+    return caches.poisoned(FULL, COMPACT, heads, head_dim, kind=kind, dtype=dtype)
 
 
 def check(rows: torch.Tensor, kind: str, way: str) -> None:
-    """rows: [n, heads, D], written to compact slots from the last one on backwards."""
-    codes, scales = QUANTIZE[kind](rows)
-    expected = kv_quant.dequantize(codes, scales, rows.dtype)
-    target = pool(kind, rows.dtype, rows.shape[1], rows.shape[2])
-    assert target.scales is not None
+    """rows: [n, heads, D], written to compact slots from the last one on backwards; as values from the last
+    row on."""
+    both = (rows, rows.flip(0))
+    memory = cache(kind, rows.dtype, rows.shape[1], rows.shape[2]).memory
     slots = FULL + COMPACT - 1 - torch.arange(len(rows))
-    out = torch.empty(rows.shape, dtype=rows.dtype)
+    out = torch.empty((2, *rows.shape), dtype=rows.dtype)
     with ways.taken(way):
-        assert kv_copy.can_run(target)
-        kv_copy.write(rows, target, slots)
-        kv_copy.read(out, target, slots)
-    assert torch.equal(target.compact.view(torch.uint8)[slots - FULL], codes.view(torch.uint8))
-    stored = target.scales[slots - FULL]
-    assert torch.equal(stored.isnan(), scales.isnan())
-    assert torch.equal(stored.nan_to_num(0).view(torch.int16), scales.nan_to_num(0).view(torch.int16))
-    torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
+        assert kv_copy.can_run(memory)
+        kv_copy.write(both, memory, slots)
+        kv_copy.read(tuple(out), memory, slots)
+    assert memory.compact is not None
+    assert memory.scales is not None
+    for which, each in enumerate(both):
+        codes, scales = QUANTIZE[kind](each)
+        assert torch.equal(memory.compact[which].view(torch.uint8)[slots - FULL], codes.view(torch.uint8))
+        stored = memory.scales[which][slots - FULL]
+        assert torch.equal(stored.isnan(), scales.isnan())
+        assert torch.equal(stored.nan_to_num(0).view(torch.int16), scales.nan_to_num(0).view(torch.int16))
+        expected = kv_quant.dequantize(codes, scales, rows.dtype)
+        torch.testing.assert_close(out[which], expected, rtol=0, atol=0, equal_nan=True)
 
 
 @WAYS
@@ -100,6 +101,6 @@ def test_rows_of_a_wider_matrix_and_threads(kind: str, way: str, monkeypatch: py
 @WAYS
 @pytest.mark.parametrize("slot", [-1, FULL + COMPACT])
 def test_a_slot_that_does_not_exist_is_not_written(slot: int, way: str) -> None:
-    target = pool("int8", torch.float32, 2)
+    memory = cache("int8", torch.float32, 2).memory
     with ways.taken(way), pytest.raises(AssertionError, match="row 1 has a slot"):
-        kv_copy.write(torch.zeros(2, 2, HEAD_DIM), target, torch.tensor([3, slot]))
+        kv_copy.write(tuple(torch.zeros(2, 2, 2, HEAD_DIM)), memory, torch.tensor([3, slot]))
