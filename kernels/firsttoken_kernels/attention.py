@@ -70,22 +70,28 @@ def attention(
     *,
     window: int | None = None,
     softcap: float | None = None,
+    num_rows: int | None = None,
 ) -> torch.Tensor:
     """Attend to the cache; this step's keys and values must have been written to it.
 
-    queries: [T, heads, D] in step order -> [T, heads, D].
+    queries: [T, heads, D] in step order -> [num_rows, heads, D]: rows behind T are 0. None: T.
     window: how many of the last keys a query sees, itself included; one of those the plan was made with.
     softcap: scores are squashed to `softcap * tanh(score / softcap)`.
     """
+    num_queries = len(queries)
+    is_padded = num_rows is not None and num_rows > num_queries
     if step.invariant is not None:
+        assert not is_padded, "a row's bits may not depend on how many there are"
         return attention_invariant.attention(queries, cache_layer, step.invariant[window], scale, softcap)
     layout = step.layout(window)
-    if layout.ragged is None and layout.ragged_prefills is None:
+    if layout.ragged is None and layout.ragged_prefills is None and not is_padded:
         if len(layout.decodes) == 1 and not layout.prefills:
             return _decode(queries, cache_layer, layout.decodes[0], scale, softcap)
         if len(layout.prefills) == 1 and not layout.decodes:
             return _prefill(queries, cache_layer, layout.prefills[0], scale, softcap)
-    out = torch.empty_like(queries, memory_format=torch.contiguous_format)
+    out = queries.new_empty((num_queries if num_rows is None else num_rows, *queries.shape[1:]))
+    if is_padded:
+        out[num_queries:].zero_()
     if layout.ragged is not None or layout.ragged_prefills is not None:
         queries = queries.contiguous()
     if layout.ragged is not None:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttoken_kernels import attention, paged_cache
+from firsttoken_kernels import attention, attention_decode, paged_cache
 from kernels import caches
 
 CPU = torch.device("cpu")
@@ -110,6 +110,18 @@ CASES = [
 def test_matches_the_reference(decodes: list[int], prefills: list[tuple[int, int]], block_size: int) -> None:
     queries, cache, plan = build(decodes, prefills, block_size=block_size)
     assert_as_reference(queries, cache, plan, 0.3)
+
+
+@pytest.mark.parametrize("is_ragged", [False, True])
+@pytest.mark.parametrize(("decodes", "prefills"), CASES)
+def test_rows_behind_the_queries_are_zero(
+    decodes: list[int], prefills: list[tuple[int, int]], is_ragged: bool
+) -> None:
+    is_compiled = is_ragged and attention_decode.can_run(CPU, torch.float32, 6, 16)
+    queries, cache, plan = build(decodes, prefills, block_size=16, head_dim=16, is_ragged=is_compiled)
+    padded = attention.attention(queries, cache, plan, 0.3, num_rows=len(queries) + 3)
+    assert torch.equal(padded[: len(queries)], attention.attention(queries, cache, plan, 0.3))
+    assert torch.equal(padded[len(queries) :], torch.zeros(3, 6, 16))
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (8, 1), (9, 3)])

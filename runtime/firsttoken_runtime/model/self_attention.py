@@ -6,7 +6,6 @@ Q, K and V share one linear: fewer, larger products.
 from collections.abc import Callable
 
 import torch
-from torch.nn import functional
 
 from firsttoken_kernels import attention, paged_cache, rope_store
 from firsttoken_runtime.model import architecture, layers
@@ -54,14 +53,13 @@ class SelfAttention:
         """x: [T, H] -> [T, H]; `added` [T, H] is added. Rows past those of the plan are padding: nothing is
         stored for them."""
         config = self.config
-        num_tokens = len(plan.own_slots.all)
         heads = self.qkv(x).view(len(x), -1, config.head_dim)  # [T, heads + 2 KV heads, D]
         where = plan.own_slots
         if observe is None:
             queries = rope_store.rope_store(heads, cache_layer, where, rotation, self.head_norms)
         else:
             queries, keys, values = rope_store.turned(
-                heads, num_tokens, config.num_kv_heads, rotation, self.head_norms
+                heads, len(where.all), config.num_kv_heads, rotation, self.head_norms
             )
             cache_layer.write(keys, values, where)
             observe(queries, keys, values, cache_layer)
@@ -72,11 +70,9 @@ class SelfAttention:
             config.attention_scale,
             window=self.layer.window,
             softcap=config.attention_softcap,
+            num_rows=len(x),
         )
-        attended = attended.reshape(num_tokens, -1)
-        if num_tokens < len(x):
-            attended = functional.pad(attended, (0, 0, 0, len(x) - num_tokens))
-        return self.output(attended, added)
+        return self.output(attended.reshape(len(x), -1), added)
 
     def compile_linears(self, x: torch.Tensor, added: torch.Tensor | None) -> None:
         """x: [T, H], any numbers; `added` as in a call."""
