@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from firsttoken_kernels import native, paged_cache
+from firsttoken_kernels import native, paged_cache, row_shares
 from firsttoken_kernels.attention_plan import RaggedDecodes
 
 MOST_QUERY_FLOATS = 32768
@@ -59,17 +59,11 @@ def attention_decode(
     def run(first_row: int, last_row: int) -> None:
         kernel(*before, first_row, last_row, *behind)
 
-    most_threads = torch.get_num_threads()
-    threads = min(most_threads, rows, len(decodes.slots) // _LEAST_KEYS_A_THREAD)
+    threads = min(torch.get_num_threads(), rows, len(decodes.slots) // _LEAST_KEYS_A_THREAD)
     if threads <= 1:
         run(0, rows)
         return
-    mine, *others = itertools.pairwise(_shares(decodes, threads))
-    workers = native.workers(most_threads - 1)
-    running = [workers.submit(run, *rows_of_one) for rows_of_one in others]
-    run(*mine)
-    for one in running:
-        one.result()
+    row_shares.at_once(run, list(itertools.pairwise(_shares(decodes, threads))))
 
 
 def _shares(decodes: RaggedDecodes, threads: int) -> list[int]:

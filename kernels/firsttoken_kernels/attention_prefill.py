@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from firsttoken_kernels import native, paged_cache
+from firsttoken_kernels import native, paged_cache, row_shares
 from firsttoken_kernels.attention_plan import RaggedPrefills
 
 _WIDTH = 32
@@ -72,16 +72,9 @@ def attention_prefill(
         if failed:
             raise MemoryError("not enough memory for the attention of a prompt")
 
-    most_threads = torch.get_num_threads()
-    threads = min(most_threads, prefills.num_scores * heads // _LEAST_SCORES_A_THREAD)
-    if threads <= 1:
-        run(0, 1)
-        return
-    workers = native.workers(most_threads - 1)
-    running = [workers.submit(run, share, threads) for share in range(1, threads)]
-    run(0, threads)
-    for one in running:
-        one.result()
+    most = prefills.num_scores * heads // _LEAST_SCORES_A_THREAD
+    threads = max(1, min(torch.get_num_threads(), most))
+    row_shares.at_once(run, [(share, threads) for share in range(threads)])
 
 
 @functools.cache

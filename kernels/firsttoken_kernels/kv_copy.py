@@ -59,12 +59,11 @@ def _run(
     assert len(slots) == num_rows, slots.shape
     before = (is_write, rows.data_ptr(), rows.stride(0) * rows.element_size(), slots.data_ptr())
     kernel = _kernel(library)
-
-    def run(first_row: int, last_row: int) -> None:
-        done = kernel(*before, first_row, last_row, memory.address, which)
-        assert done == last_row, f"row {done} has a slot that does not exist"
-
-    row_shares.run(run, num_rows, heads * head_dim)
+    row_shares.run_to_slots(
+        lambda first_row, last_row: kernel(*before, first_row, last_row, memory.address, which),
+        num_rows,
+        heads * head_dim,
+    )
 
 
 @functools.cache

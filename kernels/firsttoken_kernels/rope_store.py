@@ -157,13 +157,12 @@ def _run(
         *(query_heads, cos, sin, query_weight, key_weight, is_weight_wide, eps, queries.data_ptr()),
         *(memory.address, None if slots is None else slots.data_ptr()),
     )
-    kernel = _kernel(library)
-
-    def run(first_row: int, last_row: int) -> None:
-        done = kernel(heads.data_ptr(), first_row, last_row, *behind)
-        assert done == last_row, f"row {done} has a slot that does not exist"
-
-    row_shares.run(run, num_tokens, all_heads * head_dim)
+    kernel, address = _kernel(library), heads.data_ptr()
+    row_shares.run_to_slots(
+        lambda first_row, last_row: kernel(address, first_row, last_row, *behind),
+        num_tokens,
+        all_heads * head_dim,
+    )
     return queries
 
 

@@ -8,14 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttoken_kernels import attention, attention_decode, native, paged_cache
+from firsttoken_kernels import attention, attention_decode, native
 from kernels import caches
-from kernels.test_attention import CPU, build
+from kernels.steps import CPU, TOLERANCE, assert_as_reference, build
 
 pytestmark = pytest.mark.skipif(not native.instruction_set(), reason="neither AVX2 nor AVX-512 here")
-
-TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
-"""Of the output's own format; the sums are fp32 in any case."""
 
 
 @pytest.fixture(
@@ -46,22 +43,6 @@ def test_what_it_cannot_do_it_says() -> None:
     assert not attention_decode.can_run(CPU, torch.float64, 9, 64)
     assert not attention_decode.can_run(CPU, torch.float32, 9, 20), "no whole vectors"
     assert not attention_decode.can_run(CPU, torch.float32, 512, 128), "more than its stack"
-
-
-def assert_as_reference(
-    queries: torch.Tensor,
-    cache: paged_cache.LayerCache,
-    plan: attention.Plan,
-    *,
-    window: int | None = None,
-    softcap: float | None = None,
-) -> None:
-    assert plan.layout(window).ragged is not None
-    actual = attention.attention(queries, cache, plan, 0.3, window=window, softcap=softcap)
-    expected = attention.reference(queries, cache, plan, 0.3, window=window, softcap=softcap)
-    assert expected.isfinite().all()
-    tolerance = TOLERANCE[queries.dtype]
-    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", caches.KINDS)

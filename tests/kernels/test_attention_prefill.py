@@ -3,20 +3,21 @@
 Outside the tests of `can_run` nothing here runs on a CPU without AMX: there is no kernel to test.
 """
 
+import functools
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttoken_kernels import attention, attention_prefill, native, paged_cache
-from kernels import caches
-from kernels.test_attention import CPU, build
+from kernels import caches, steps
+from kernels.steps import CPU, build
 
 BF16 = torch.bfloat16
 HAS_TILES = attention_prefill.can_run(CPU, BF16, 64)
 needs_tiles = pytest.mark.skipif(not HAS_TILES, reason="no AMX here")
-TOLERANCE = 8e-3
-"""Of bf16, in which weights and output are rounded."""
+assert_as_reference = functools.partial(steps.assert_as_reference, scale=0.125)
 
 
 def test_what_it_cannot_do_it_says() -> None:
@@ -46,21 +47,6 @@ def built(
 ) -> tuple[torch.Tensor, paged_cache.LayerCache, attention.Plan]:
     given = {"block_size": 8, "head_dim": 64, "dtype": BF16, "kind": "full", "are_prefills_ragged": True}
     return build(contexts, prefills, **(given | changes))  # type: ignore[arg-type]
-
-
-def assert_as_reference(
-    queries: torch.Tensor,
-    cache: paged_cache.LayerCache,
-    plan: attention.Plan,
-    *,
-    window: int | None = None,
-    softcap: float | None = None,
-) -> None:
-    assert plan.layout(window).ragged_prefills is not None
-    actual = attention.attention(queries, cache, plan, 0.125, window=window, softcap=softcap)
-    expected = attention.reference(queries, cache, plan, 0.125, window=window, softcap=softcap)
-    assert expected.isfinite().all()
-    torch.testing.assert_close(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 @needs_tiles
