@@ -145,6 +145,7 @@ class Monitor:
         """Begin anew with another cache: only layers that hold codes are measured."""
         self.tallies = {index: LayerTally() for index, layer in enumerate(layers) if layer.is_quantized}
         self._turns: Iterator[int] = itertools.cycle(self.tallies)
+        self._summary: core.KvDeviation | None = None
 
     def observers(self, plan: attention.Plan) -> dict[int, Observe]:
         """By layer, what is to be shown the keys of this step; nothing for most steps."""
@@ -158,7 +159,10 @@ class Monitor:
         return {layer: self._observer(layer, chunk) for layer in layers}
 
     def summary(self) -> core.KvDeviation | None:
-        """None: nothing was measured yet."""
+        """None: nothing was measured yet. Every step reports it, few measure: it is made when they do."""
+        return self._summary
+
+    def _summarized(self) -> core.KvDeviation | None:
         measured = [tally for tally in self.tallies.values() if tally.num_samples]
         if not measured:
             return None
@@ -185,6 +189,7 @@ class Monitor:
                 softcap=self._config.attention_softcap,
             )
             self.tallies[layer].add(measured)
+            self._summary = self._summarized()
 
         return observe
 
