@@ -240,7 +240,7 @@ INLINE void widen_row(const enum type type, const char *from, float *to, int64_t
 }
 
 /* Rows `first_row` to `last_row` (not included) of queries and out, [rows, heads, head_dim] without gaps, head_dim a
- * multiple of 16. Slots of row b: slots[starts[b]] to slots[ends[b]], at least one. */
+ * multiple of 16. Slots of row b: slots[starts[b]] to slots[ends[b]] (not included), at least one. */
 void firsttoken_attention_decode(char *out, const char *queries, int32_t query_type, int64_t first_row,
                                  int64_t last_row, int64_t heads, const struct cache *cache, const int64_t *slots,
                                  const int64_t *starts, const int64_t *ends, float scale, float cap) {

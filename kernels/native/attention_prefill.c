@@ -412,9 +412,10 @@ static void answer(struct pass *pass, char *out, const struct chunk *chunk, int6
     }
 }
 
-/* queries, out: [rows, heads, head_dim] in bf16 without gaps, head_dim a multiple of 32. Chunk c: num_tokens[c] rows from first_rows[c] on, which see up to slots[starts[c]] .. slots[ends[c]] (not included). window: keys that a
- * query sees, its own included; 0: all. cap: 0: none. The thread with number `share` does its part of the queries,
- * of `shares` about equal ones; a query's bits do not depend on that. Returns 0; -1 without memory. */
+/* queries, out: [rows, heads, head_dim] in bf16 without gaps, head_dim a multiple of 32. Chunk c: num_tokens[c] rows
+ * from first_rows[c] on, which see up to slots[starts[c]] .. slots[ends[c]] (not included). window: keys that a query
+ * sees, its own included; 0: all. cap: 0: none. The thread with number `share` does its part of the queries, of
+ * `shares` about equal ones; a query's bits do not depend on that. Returns 0; -1 without memory. */
 int32_t firsttoken_attention_prefill(char *out, const char *queries, int64_t share, int64_t shares, int64_t num_chunks,
                                      const int64_t *first_rows, const int64_t *num_tokens, int64_t heads,
                                      const struct cache *cache, const int64_t *slots, const int64_t *starts,
