@@ -92,7 +92,10 @@ def test_figures_of_a_phase():
     assert made.goodput_per_s == pytest.approx(0.2)
     assert made.refusal_p99_ms == pytest.approx(30, rel=0.05)
     assert (made.retries, made.retries_accepted) == (2, 0.5)
-    assert made.classes[overload.INTERACTIVE].in_time == pytest.approx(3 / 5)
+    urgent = made.classes[overload.INTERACTIVE]
+    assert (urgent.in_time.part, urgent.in_time.whole) == (3, 5)
+    assert (urgent.retries_accepted.part, urgent.retries_accepted.whole) == (1, 2)
+    assert made.classes[overload.BATCH].retries_accepted.share is None
     assert made.classes[overload.BATCH].ttft_p95_s is None
 
 
@@ -104,6 +107,8 @@ def test_calibration_counts_predictions_near_their_limit_only():
         phase([expected(790, 1.5), expected(810, 1.5), expected(990, 0.9), expected(1000, 0.2)]), LIMITS
     )
     assert (made.near_limit, made.near_limit_breached) == (3, pytest.approx(1 / 3))
+    near = made.classes[overload.INTERACTIVE].near_limit_breached
+    assert (near.part, near.whole) == (1, 3)
 
 
 def test_bars_are_not_measured_before_their_phase_was_run():
@@ -129,7 +134,10 @@ def test_the_report_says_all_of_it():
     document = overload_report.document(done)
     (first, _) = document["phases"][overload.WITH]["requests"]
     assert len(first) == len(document["phases"][overload.WITH]["columns"])
-    assert overload_report.flat(done)["with_refused"] == 1
+    flat = overload_report.flat(done)
+    assert flat["with_refused"] == 1
+    assert (flat["with_interactive_in_time"], flat["with_interactive_in_time_of"]) == (1, 1)
+    assert "1 of 1: 100.0% (20.7% to 100.0%)" in text
     assert overload_report.reasons(done) == []
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from firsttoken_api.hot_settings import ClassSettings
 from firsttoken_runtime.bench import arrivals, bars, experiment, lengths, summary, workload
+from firsttoken_runtime.bench.proportion import Proportion
 
 INTERACTIVE, BATCH = "interactive", "batch"
 INTERACTIVE_SHARE = 0.2
@@ -109,8 +110,12 @@ class ClassFigures:
     ttft_p50_s: float | None
     ttft_p95_s: float | None
     ttft_p99_s: float | None
-    in_time: float | None
-    """Share of the accepted."""
+    in_time: Proportion
+    """Of the accepted."""
+    retries_accepted: Proportion
+    """Of those that came back at their Retry-After while the load was on."""
+    near_limit_breached: Proportion
+    """Of the accepted that were predicted within 20 % of their limit."""
 
 
 @dataclass(frozen=True)
@@ -224,13 +229,12 @@ def figures(phase: Phase, limits: Limits) -> Figures:
     refusals_ms = [
         one.record.door.answered_s * 1e3 for one in phase.attempts if one.is_refused and one.record.door
     ]
-    retries = [one for one in phase.attempts if one.is_retry and one.sent_s <= phase.duration_s]
     good = [
         one
         for one in phase.attempts
         if one.is_good(limits) and one.first_s is not None and one.first_s <= phase.duration_s
     ]
-    near = [one for one in accepted if _is_near(one)]
+    retried, breached = _returned(phase.attempts, phase.duration_s), _breached(phase.attempts, limits)
     late_ms = [(one.sent_s - one.due_s) * 1e3 for one in phase.attempts]
     return Figures(
         arrivals=len(firsts),
@@ -241,10 +245,10 @@ def figures(phase: Phase, limits: Limits) -> Figures:
         good_tokens_per_s=sum(one.record.prompt_tokens for one in good) / phase.duration_s,
         refusal_p50_ms=summary.percentile(refusals_ms, 50),
         refusal_p99_ms=summary.percentile(refusals_ms, 99),
-        retries=len(retries),
-        retries_accepted=_share(sum(1 for one in retries if one.status == 200), len(retries)),
-        near_limit=len(near),
-        near_limit_breached=_share(sum(1 for one in near if not one.is_good(limits)), len(near)),
+        retries=retried.whole,
+        retries_accepted=retried.share,
+        near_limit=breached.whole,
+        near_limit_breached=breached.share,
         late_p99_ms=summary.percentile(late_ms, 99),
         late_most_ms=max(late_ms, default=None),
         classes={name: _class_figures(phase, name, limits) for name in (INTERACTIVE, BATCH)},
@@ -265,8 +269,22 @@ def _class_figures(phase: Phase, name: str, limits: Limits) -> ClassFigures:
         ttft_p50_s=summary.percentile(waits_s, 50),
         ttft_p95_s=summary.percentile(waits_s, 95),
         ttft_p99_s=summary.percentile(waits_s, 99),
-        in_time=_share(sum(1 for one in accepted if one.is_good(limits)), len(accepted)),
+        in_time=Proportion(sum(1 for one in accepted if one.is_good(limits)), len(accepted)),
+        retries_accepted=_returned(own, phase.duration_s),
+        near_limit_breached=_breached(own, limits),
     )
+
+
+def _returned(attempts: Sequence[Attempt], duration_s: float) -> Proportion:
+    """Accepted, of those that came back while requests arrived."""
+    retries = [one for one in attempts if one.is_retry and one.sent_s <= duration_s]
+    return Proportion(sum(1 for one in retries if one.status == 200), len(retries))
+
+
+def _breached(attempts: Sequence[Attempt], limits: Limits) -> Proportion:
+    """Late, of the accepted that were predicted near their limit."""
+    near = [one for one in attempts if one.status in (0, 200) and _is_near(one)]
+    return Proportion(sum(1 for one in near if not one.is_good(limits)), len(near))
 
 
 def _is_near(one: Attempt) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firsttoken_runtime.bench import bars, ending, overload, pieces
+from firsttoken_runtime.bench.proportion import Proportion
 from firsttoken_runtime.bench.result import Context
 
 TITLE = "Overload"
@@ -72,7 +73,17 @@ def flat(done: Measured) -> dict[str, float | int | bool | str | None]:
         }
         for name_, each in one.classes.items():
             values[f"{key}_{name_}_ttft_p95_s"] = each.ttft_p95_s
+            for what, of in _proportions(each).items():
+                values |= {f"{key}_{name_}_{what}": of.part, f"{key}_{name_}_{what}_of": of.whole}
     return values
+
+
+def _proportions(one: overload.ClassFigures) -> dict[str, Proportion]:
+    return {
+        "in_time": one.in_time,
+        "retries_accepted": one.retries_accepted,
+        "near_limit_breached": one.near_limit_breached,
+    }
 
 
 def document(done: Measured) -> dict[str, Any]:
@@ -198,11 +209,15 @@ def _classes(done: Measured) -> str:
                     *(name, class_name, str(each.accepted), str(each.refused)),
                     _seconds(each.ttft_p50_s, each.ttft_p95_s, each.ttft_p99_s),
                     f"{done.limits.of(class_name):.2f}",
-                    pieces.percent(each.in_time),
+                    *(_proportion(of) for of in _proportions(each).values()),
                 )
             )
-    head = ("phase", "class", "accepted", "refused", "TTFT P50 / P95 / P99 s", "limit s", "in time")
-    return "## The accepted, by class\n\n" + pieces.table(head, rows)
+    head = (
+        *("phase", "class", "accepted", "refused", "TTFT P50 / P95 / P99 s", "limit s", "in time"),
+        *("accepted at their Retry-After", "near the limit, breached"),
+    )
+    said = f"In parentheses: where the true share is, with 95 %. {overload.HELD:.0%} are to be in time."
+    return f"## By class\n\n{said}\n\n" + pieces.table(head, rows)
 
 
 def _generator(done: Measured) -> str:
@@ -229,3 +244,11 @@ def _all(*values_ms: float | None) -> str:
 
 def _seconds(*values_s: float | None) -> str:
     return " / ".join(pieces.UNKNOWN if value is None else f"{value:.2f}" for value in values_s)
+
+
+def _proportion(of: Proportion) -> str:
+    """With its counts and its interval."""
+    if of.interval is None:
+        return pieces.UNKNOWN
+    low, high = (pieces.percent(end) for end in of.interval)
+    return f"{of.part} of {of.whole}: {pieces.percent(of.share)} ({low} to {high})"
