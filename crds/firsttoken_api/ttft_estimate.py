@@ -9,18 +9,16 @@ The engine computes all prompts in one line, several in a step, beside a token f
     tokens = ahead + own,   steps = the more of  tokens / chunk  and  prompts / prompts per step
 
 A request that finds no slot starts when one becomes free, or when the prompts ahead of it are computed,
-whichever is later. Prompts of more urgent classes that come meanwhile go first: the time until it starts is
-stretched by the share of the engine that they take.
+whichever is later. Prompts of more urgent classes that come meanwhile go first; see `overtaking`.
 """
 
 import math
 from typing import Protocol
 
+from firsttoken_api import overtaking
 from firsttoken_api.state import LoadState
 from firsttoken_api.step_time import StepTime
 
-MOST_URGENT_SHARE = 0.98
-"""Beyond it nothing is left for the others."""
 RUNNING_STEP_LEFT = 0.5
 """Of the step that runs, on average."""
 
@@ -60,8 +58,8 @@ def estimate(load: LoadState, priority: int, uncached_tokens: int) -> float:
         ahead_requests=sum(load.ahead_requests_by_priority.get(key, 1) for key in ahead),
         uncached_tokens=uncached_tokens,
         slot_wait_s=load.slot_wait_s,
-        urgent_share=sum(
-            share for key, share in load.arriving_share_by_priority.items() if int(key) > priority
+        arriving=overtaking.Arriving(
+            sum(share for key, share in load.arriving_share_by_priority.items() if int(key) > priority)
         ),
     )
 
@@ -73,24 +71,24 @@ def seconds(
     ahead_requests: float,
     uncached_tokens: int,
     slot_wait_s: float = 0.0,
-    urgent_share: float = 0.0,
+    arriving: overtaking.Arriving = overtaking.NOBODY,
+    deviations: float = 0.0,
     rest_s: float | None = None,
     joining_tokens: float = 0.0,
 ) -> float:
     """With the work ahead as the caller counts it, less what the step that runs computes of it.
 
-    urgent_share: of the engine's time, that requests which come later and go first will take; rest_s: of the
-    step that runs, None = not known; joining_tokens: of others, that will be computed in the request's own
-    step.
+    arriving, deviations: of work that comes later and goes first, see `overtaking`; rest_s: of the step that
+    runs, None = not known; joining_tokens: of others, that will be computed in the request's own step.
     """
     own_tokens = max(uncached_tokens, 1)
-    stretch = 1 / (1 - min(urgent_share, MOST_URGENT_SHARE))
     step, chunk = engine.step_time, engine.chunk_tokens
     if step is None or chunk <= 0:
         rate = engine.prefill_tokens_per_s
         if rate <= 0:
             return slot_wait_s
-        return max(slot_wait_s, ahead_tokens / rate) * stretch + own_tokens / rate
+        line_s = max(slot_wait_s, ahead_tokens / rate)
+        return overtaking.start_s(line_s, arriving, deviations) + own_tokens / rate
     decoding = min(engine.decoding + ahead_requests / 2, engine.max_num_seqs or math.inf)
     beside_s = step.seconds(0, decoding, engine.context_tokens)
     if rest_s is None:
@@ -104,4 +102,4 @@ def seconds(
     room_tokens = steps * chunk - tokens
     own_s = own_steps * beside_s + (own_tokens + min(joining_tokens, room_tokens)) * step.per_prefill_token_s
     line_s = rest_s + (steps - own_steps) * beside_s + ahead_tokens * step.per_prefill_token_s
-    return max(line_s, slot_wait_s) * stretch + own_s
+    return overtaking.start_s(max(line_s, slot_wait_s), arriving, deviations) + own_s

@@ -31,7 +31,9 @@ class Reason(StrEnum):
     RESERVED = "reserved"
     """It would come in time, but what room there is was promised to others."""
     PROMISED = "promised"
-    """It would come in time, but before others, and make them late."""
+    """It would come in time, but before others of its class, and make them late."""
+    YIELDED = "yielded"
+    """The same, and they are of a less urgent class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ class Facts:
     age_s: float
     """Since it arrived."""
     expected_s: float
-    """From now on, until its first token."""
+    """From now on, until its first token, if nobody more urgent comes meanwhile."""
+    overtaken_s: float
+    """The same with those who may come; who returns is promised that they do not."""
     base_s: float
     """The same if nobody were ahead of it."""
     alone_s: float
@@ -76,6 +80,9 @@ class Facts:
     has_less_than_share: bool = False
     """Other tenants compete with its own, and have more of what waits."""
     makes_others_late: bool = False
+    """Of its class, who were let in and would now be too late."""
+    yields: bool = False
+    """To less urgent ones, who were let in and would now be too late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,7 @@ class Refused:
 
 def decide(facts: Facts, limit_s: float) -> Admitted | Refused:
     """limit_s: of its class."""
-    likely_s = facts.age_s + correction.likely_s(facts.expected_s, facts.spread, limit_s)
+    likely_s = facts.age_s + correction.likely_s(facts.overtaken_s, facts.spread, limit_s)
     base_s = facts.age_s + correction.likely_s(facts.base_s, facts.spread, limit_s)
     alone_s = facts.age_s + correction.likely_s(facts.alone_s, facts.spread, limit_s)
     estimate = Estimate(facts.age_s + facts.expected_s, likely_s, limit_s)
@@ -106,15 +113,17 @@ def decide(facts: Facts, limit_s: float) -> Admitted | Refused:
         return Refused(estimate, Reason.OBJECTIVE, likely_s - reachable_s)
     room_s = max(reachable_s - base_s, 0.0)
     queued_s = likely_s - base_s
-    if queued_s <= 0:
-        return Admitted(estimate)
     if not facts.is_returning and queued_s > room_s * facts.part:
         return Refused(estimate, Reason.SHARE, queued_s - room_s * facts.part)
     headroom_s = min(facts.headroom_s, MOST_HEADROOM * room_s)
     if not facts.is_returning and queued_s > room_s - headroom_s:
         return Refused(estimate, Reason.RESERVED, queued_s - room_s + headroom_s)
-    if facts.makes_others_late and not (facts.is_returning or facts.has_less_than_share):
-        return Refused(estimate, Reason.PROMISED, queued_s)
+    if facts.is_returning:
+        return Admitted(estimate)
+    if facts.makes_others_late and not facts.has_less_than_share:
+        return Refused(estimate, Reason.PROMISED, max(queued_s, 0.0))
+    if facts.yields:
+        return Refused(estimate, Reason.YIELDED, max(queued_s, 0.0))
     return Admitted(estimate)
 
 

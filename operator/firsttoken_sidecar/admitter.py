@@ -217,7 +217,9 @@ _WHY = {
     admission.Reason.SHARE: "others wait, and this tenant has more than its share of the line",
     admission.Reason.RESERVED: "the room there is was promised to requests that were refused before",
     admission.Reason.PROMISED: "requests that were let in before would be late for it",
+    admission.Reason.YIELDED: "less urgent requests that were let in before would be late for it",
 }
+assert _WHY.keys() == set(admission.Reason)
 
 
 class _Ticket:

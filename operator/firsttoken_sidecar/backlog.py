@@ -9,7 +9,7 @@ import bisect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from firsttoken_sidecar.demand_rate import DemandRate
+from firsttoken_sidecar.demand_rate import Demand
 
 MAX_HEAD_START_S = 30.0
 """As the scheduler's: whoever arrives later than that after a request is never taken before it."""
@@ -69,7 +69,7 @@ class Ahead:
     behind_tokens: int = 0
     """Of those that wait and are taken after it."""
     pushed: tuple[Entry, ...] = ()
-    """Of the same priority, those that wait already and would be taken after it."""
+    """Those that wait already and would be taken after it."""
 
 
 class Backlog:
@@ -83,15 +83,14 @@ class Backlog:
         self._busy_at_s = float("-inf")
         self.unaccounted_tokens = 0
         """In the engine's line, of requests that are not on these books."""
-        self.rate = DemandRate()
+        self.demand = Demand()
         """How much of the engine's time those that came lately take or would have taken, by priority: while
-        more urgent ones are refused, nothing is left for others."""
+        more urgent ones are refused, nothing is left for others. Who comes again is counted once."""
 
     def add(self, entry: Entry) -> None:
         entry.left_tokens = entry.uncached_tokens
         self.waiting[entry] = None
         bisect.insort(self.line, entry, key=_order)
-        self.rate.add(entry.priority, entry.cost_s, entry.admitted_s)
 
     def started(self, entry: Entry, now: float, step: float) -> None:
         """Its first token is there; the step that now begins is number `step`."""
@@ -132,8 +131,7 @@ class Backlog:
                 requests += 1
                 continue
             behind += left
-            if one.priority == priority:
-                pushed.append(one)
+            pushed.append(one)
         return Ahead(tokens, requests, in_step, behind, tuple(pushed))
 
     def steps_until_room(

@@ -46,6 +46,7 @@ MOST_BIAS = 0.8
 QUIET_S = 2.0
 BIAS_MEMORY_S = 20.0
 LEAST_BIAS = -0.15
+KEPT_PART = 0.5
 SHORTEST_S = 1e-6
 _PRIOR_POINTS = 32
 
@@ -93,6 +94,12 @@ class Correction:
             self._fade(now)
         return self._spread + self._bias
 
+    @property
+    def kept_spread(self) -> float:
+        """As `spread` was lately, for who was let in: it is asked again with each one that would go first
+        whether that makes it late, so half of what one estimate errs by is enough."""
+        return KEPT_PART * self._spread + self._bias
+
     def _fade(self, now: float) -> None:
         """Whoever lets nobody in learns nothing: while nothing is decided, what breaches taught wears off."""
         since_s = max(self._faded_at_s, self._decided_at_s + QUIET_S)
@@ -119,7 +126,7 @@ class Correction:
         self, expected_s: float, actual_s: float, limit_s: float, age_s: float
     ) -> tuple[float, float]:
         """An error, and what it counts."""
-        spread = min((actual_s - expected_s) / math.sqrt(expected_s * limit_s), LARGEST_SPREAD)
+        spread = min((actual_s - expected_s) / (math.sqrt(expected_s) * math.sqrt(limit_s)), LARGEST_SPREAD)
         likely = max(likely_s(expected_s, self._spread, limit_s), SHORTEST_S)
         distance = math.log(likely / limit_s) / NEARNESS
         weight = math.exp(-distance * distance)

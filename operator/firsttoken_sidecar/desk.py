@@ -7,7 +7,7 @@ and the world.
 import math
 from dataclasses import dataclass
 
-from firsttoken_api import ttft_estimate
+from firsttoken_api import overtaking, ttft_estimate
 from firsttoken_api.state import EngineState, LoadState
 from firsttoken_sidecar import (
     admission,
@@ -16,26 +16,21 @@ from firsttoken_sidecar import (
     fairness,
     lengths,
     pace,
+    promises,
     reservations,
     step_mirror,
+    work_speed,
+    yielding,
 )
 from firsttoken_sidecar.demand_rate import DemandRate
 
-SPEED_MEMORY_S = 10.0
-ASSUMED_SPEED = 0.7
-"""Seconds of requests' own work that an engine starts in a second, until it was seen at its limit; the rest
-of its time goes to what steps cost whatever is in them."""
-LEAST_SPEED = 0.05
 LEAST_LEFT_PART = 0.1
 """Of the engine's speed, what less urgent requests are promised whatever the urgent take."""
-BUSY_AFTER_REFUSAL_S = 2.0
 HEADROOM_HORIZON_S = 1.0
 SCARCE_SLOTS = 0.8
 """When so many are taken, who goes first takes the next one that becomes free."""
 NEAR_PART = 0.6
 """Of the limit: what is expected later than that says whether estimates are too timid."""
-PROMISED_MARGIN = 1.0
-"""The part of what an estimate errs by that is kept free for who was let in, when others would go first."""
 LOWEST = -(2**31)
 """Less urgent than any class."""
 
@@ -67,10 +62,9 @@ class Desk:
         self.reservations = reservations.Reservations()
         self.fairness = fairness.Fairness()
         self._corrections: dict[str, correction.Correction] = {}
-        self._started = DemandRate(SPEED_MEMORY_S)
         self._tokens = DemandRate()
-        self._speed = ASSUMED_SPEED
-        self._refused_at_s = float("-inf")
+        self._yielding = yielding.Yielding()
+        self._speed = work_speed.WorkSpeed()
 
     def hear(self, state: EngineState, now: float) -> None:
         """The engine's report."""
@@ -89,10 +83,8 @@ class Desk:
     ) -> backlog.Entry:
         """It is let in."""
         self.fairness.note_asked(request.tenant, request.weight, now)
-        place = self._place(request, now)
-        if place is not None:
-            self.reservations.take(place)
         uncached = max(request.prompt_tokens - cached_tokens, 1)
+        self._came(request, self._cost_s(request, uncached), now)
         age_s = now - request.arrival_s
         entry = backlog.Entry(
             tenant=request.tenant,
@@ -117,6 +109,7 @@ class Desk:
         for pushed in ahead.pushed:
             pushed.pushed_s += delay_s
         self.backlog.add(entry)
+        self._speed.joined(now)
         self._tokens.add(0, uncached, now)
         self.steps.wake(now)
         self._count()
@@ -125,20 +118,20 @@ class Desk:
     def refuse(self, request: Request, cached_tokens: int, refused: admission.Refused, now: float) -> int:
         """-> Retry-After, whole seconds."""
         self.fairness.note_asked(request.tenant, request.weight, now)
-        self._refused_at_s = now
-        place = self._place(request, now)
-        if place is not None:
-            self.reservations.take(place)
         cost_s = self._cost_s(request, max(request.prompt_tokens - cached_tokens, 1))
-        self.backlog.rate.add(request.priority, cost_s, now)
+        self._came(request, cost_s, now)
+        if refused.reason is admission.Reason.YIELDED:
+            self._yielding.yielded(request.request_class)
+        elif refused.reason in (admission.Reason.OBJECTIVE, admission.Reason.RESERVED):
+            self._yielding.overloaded(request.request_class)
+        speed = self._speed.per_s
+        left_part = 1 - self.backlog.demand.above(request.priority, speed, now).share
         return self.reservations.refuse(
             (request.tenant, request.body_hash),
             cost_s,
             now=now,
             wait_s=refused.room_in_s,
-            speed=max(
-                self._speed - self.backlog.rate.above(request.priority, now), LEAST_LEFT_PART * self._speed
-            ),
+            speed=speed * max(left_part, LEAST_LEFT_PART),
             priority=request.priority,
             share=self.fairness.share(request.tenant, request.weight, now),
         )
@@ -155,9 +148,7 @@ class Desk:
             expected_s = entry.expected_s + entry.pushed_s
             self._correction(entry.request_class).note(expected_s, now - entry.admitted_s, now)
         self._decided(entry, now)
-        self._started.add(0, entry.cost_s, now)
-        if now - self._refused_at_s <= BUSY_AFTER_REFUSAL_S:
-            self._speed = max(self._started.share(0, now), LEAST_SPEED)
+        self._speed.started(entry.cost_s, now, is_line_empty=not self.backlog.line)
         self._count()
         self.steps.seen(now)
 
@@ -170,6 +161,7 @@ class Desk:
         if completion_tokens is not None and entry.first_content_s is not None:
             self.lengths.note(entry.request_class, entry.max_tokens, completion_tokens)
         self.backlog.close(entry, now)
+        self._speed.left(is_line_empty=not self.backlog.line)
         self._count()
         self.steps.seen(now)
 
@@ -192,7 +184,7 @@ class Desk:
             ahead_tokens_by_priority=tokens,
             ahead_requests_by_priority=requests,
             arriving_share_by_priority={
-                str(key): mine.rate.share(key, now) / self._speed for key in mine.rate.priorities()
+                str(key): mine.demand.share(key, now) / self._speed.per_s for key in mine.demand.priorities()
             },
             step_time=pace_now.step_time,
             chunk_tokens=pace_now.chunk_tokens,
@@ -214,31 +206,55 @@ class Desk:
         base_s = ttft_estimate.seconds(
             self.pace, ahead_tokens=0, ahead_requests=0, uncached_tokens=uncached, rest_s=rest_s
         )
-        expected_s = ttft_estimate.seconds(
-            self.pace,
-            ahead_tokens=ahead.tokens,
-            ahead_requests=ahead.requests,
-            uncached_tokens=uncached,
-            slot_wait_s=self._slot_wait_s(request.priority, request.prompt_tokens, ahead, rest_s),
-            urgent_share=self.backlog.rate.above(request.priority, now) / self._speed,
-            rest_s=rest_s,
-            joining_tokens=ahead.behind_tokens + self._tokens.share(0, now) * rest_s,
-        )
+        slot_wait_s = self._slot_wait_s(request.priority, request.prompt_tokens, ahead, rest_s)
+        arriving = self.backlog.demand.above(request.priority, self._speed.per_s, now)
+        # Who returns was promised its turn: more urgent ones yield to it rather than it to them.
+        is_returning = self._place(request, now) is not None
+        meanwhile = overtaking.NOBODY if is_returning else arriving
+
+        def seconds(arriving: overtaking.Arriving) -> float:
+            return ttft_estimate.seconds(
+                self.pace,
+                ahead_tokens=ahead.tokens,
+                ahead_requests=ahead.requests,
+                uncached_tokens=uncached,
+                slot_wait_s=slot_wait_s,
+                arriving=arriving,
+                deviations=promises.DEVIATIONS,
+                rest_s=rest_s,
+                joining_tokens=ahead.behind_tokens + self._tokens.share(0, now) * rest_s,
+            )
+
         spread = self._correction(request.request_class).spread(
             request.limit_s, now, self._late(request, now)
         )
+        delay_s = self._delay_s(ahead, uncached, cost_s)
+        like_it = [one for one in ahead.pushed if one.priority == request.priority]
+        less_urgent = [one for one in ahead.pushed if one.priority < request.priority]
+
+        def makes_late(others: list[backlog.Entry]) -> bool:
+            return any(
+                promises.is_broken(
+                    one, delay_s, self._correction(one.request_class).kept_spread, meanwhile, now
+                )
+                for one in others
+            )
+
         part = self._part(request, cost_s, now)
         return admission.Facts(
             age_s=now - request.arrival_s,
-            expected_s=expected_s,
+            expected_s=seconds(overtaking.NOBODY),
+            overtaken_s=seconds(meanwhile),
             base_s=base_s,
             alone_s=self._alone_s(uncached),
             spread=spread,
             part=part,
             has_less_than_share=part >= 1 and self.fairness.share(request.tenant, request.weight, now) < 1,
-            headroom_s=self.reservations.expected_s(now, HEADROOM_HORIZON_S, request.priority) / self._speed,
-            is_returning=self._place(request, now) is not None,
-            makes_others_late=self._makes_late(ahead, self._delay_s(ahead, uncached, cost_s)),
+            headroom_s=self.reservations.expected_s(now, HEADROOM_HORIZON_S, request.priority)
+            / self._speed.per_s,
+            is_returning=is_returning,
+            makes_others_late=makes_late(like_it),
+            yields=self._yielding.may_yield(request.request_class) and makes_late(less_urgent),
         )
 
     def _alone_s(self, uncached: int) -> float:
@@ -283,30 +299,30 @@ class Desk:
             is_near=entry.likely_s + entry.pushed_s > NEAR_PART * entry.limit_s,
         )
 
-    def _makes_late(self, ahead: backlog.Ahead, delay_s: float) -> bool:
-        """Whether somebody who was let in before would be late for it."""
-        return any(
-            one.admitted_s
-            + one.expected_s
-            + PROMISED_MARGIN * (one.likely_s - one.expected_s)
-            + one.pushed_s
-            + delay_s
-            > one.arrival_s + one.limit_s
-            for one in ahead.pushed
-        )
-
     def _delay_s(self, ahead: backlog.Ahead, uncached: int, cost_s: float) -> float:
         """By how much a request holds up those that are taken after it."""
         slots = self.pace.max_num_seqs
         if slots and len(self.backlog.running) + len(self.backlog.line) >= SCARCE_SLOTS * slots:
-            return cost_s / self._speed
-        step = self.pace.step_time
-        return cost_s if step is None else uncached * step.per_prefill_token_s
+            return cost_s / self._speed.per_s
+        step, chunk = self.pace.step_time, self.pace.chunk_tokens
+        if step is None or not chunk:
+            return cost_s
+        beside_s = step.seconds(0, self.pace.decoding, self.pace.context_tokens)
+        return uncached * (step.per_prefill_token_s + beside_s / chunk)
 
     def _part(self, request: Request, cost_s: float, now: float) -> float:
         return self.fairness.part(
             request.tenant, request.weight, cost_s, backlog.work_by_tenant(self.backlog.waiting), now
         )
+
+    def _came(self, request: Request, cost_s: float, now: float) -> None:
+        """Who was told to come again was counted then."""
+        place = self._place(request, now)
+        if place is not None:
+            self.reservations.take(place)
+        else:
+            self.backlog.demand.add(request.priority, cost_s, now)
+            self._yielding.asked(request.request_class)
 
     def _place(self, request: Request, now: float) -> reservations.Place | None:
         if not request.body_hash:

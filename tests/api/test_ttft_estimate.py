@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firsttoken_api import ttft_estimate
+from firsttoken_api.overtaking import Arriving
 from firsttoken_api.state import LoadState
 from firsttoken_api.step_time import StepTime
 
@@ -57,8 +58,8 @@ def test_more_urgent_arrivals_stretch_the_wait_and_not_the_own_step() -> None:
     waiting: dict[str, Any] = {"ahead_tokens": 100, "ahead_requests": 1, "rest_s": 0.0}
     plain = seconds(load(), **waiting)
     own_s = seconds(load(decoding=0), rest_s=0.0)
-    assert seconds(load(), urgent_share=0.5, **waiting) > plain + 0.9 * (plain - own_s) - 0.05
-    assert seconds(load(), urgent_share=3.0, **waiting) < 100, "never endless"
+    assert seconds(load(), arriving=Arriving(0.5), **waiting) > plain + 0.9 * (plain - own_s) - 0.05
+    assert seconds(load(), arriving=Arriving(3.0), **waiting) < 100, "never endless"
 
 
 def test_an_engine_that_only_knows_its_rate_and_one_that_knows_nothing() -> None:

@@ -11,7 +11,8 @@ from firsttoken_sidecar.admission import Admitted, Estimate, Facts, Reason, Refu
 
 def facts(**changes: Any) -> Facts:
     known = {"age_s": 0.0, "expected_s": 0.5, "base_s": 0.2, "alone_s": 0.1, "spread": 0.0}
-    return Facts(**known | changes)
+    known |= changes
+    return Facts(**{"overtaken_s": known["expected_s"]} | known)
 
 
 def reason(**changes: Any) -> Reason | None:
@@ -28,6 +29,7 @@ def test_within_the_limit_is_welcome_and_past_it_is_not() -> None:
 def test_what_estimates_err_by_and_what_has_passed_count() -> None:
     assert reason(expected_s=0.9, spread=0.2) is Reason.OBJECTIVE
     assert reason(expected_s=0.9, age_s=0.2) is Reason.OBJECTIVE
+    assert reason(expected_s=0.6, overtaken_s=1.2) is Reason.OBJECTIVE
     answer = decide(facts(expected_s=0.64, spread=0.1, age_s=0.1), 1.0)
     assert answer.estimate.expected_s == pytest.approx(0.74)
     assert answer.estimate.likely_s == pytest.approx(0.82)
@@ -50,7 +52,15 @@ def test_others_are_not_made_late_but_by_those_with_a_right_to_it() -> None:
     assert reason(makes_others_late=True) is Reason.PROMISED
     assert reason(makes_others_late=True, is_returning=True) is None
     assert reason(makes_others_late=True, has_less_than_share=True) is None
-    assert reason(makes_others_late=True, expected_s=0.2, base_s=0.2) is None
+    assert reason(yields=True) is Reason.YIELDED
+    assert reason(yields=True, is_returning=True) is None
+    assert reason(yields=True, expected_s=1.01) is Reason.OBJECTIVE, "its own reason first"
+
+
+def test_who_finds_nobody_ahead_can_make_others_late() -> None:
+    answer = decide(facts(yields=True, expected_s=0.2, base_s=0.2), 1.0)
+    assert isinstance(answer, Refused)
+    assert answer.room_in_s == 0.0
 
 
 def test_what_is_too_long_for_any_engine_is_let_in_when_little_waits() -> None:

@@ -33,7 +33,7 @@ def test_more_urgent_ones_and_earlier_ones_are_ahead() -> None:
     )
     ahead = books.ahead(0, 102.0, {})
     assert (ahead.tokens, ahead.requests, ahead.behind_tokens) == (21, 2, 4300)
-    assert [one.uncached_tokens for one in ahead.pushed] == [300]
+    assert [one.uncached_tokens for one in ahead.pushed] == [300, 4000]
     assert books.ahead(20, 0.0, {}).tokens == 0
 
 
