@@ -127,9 +127,9 @@ class _Run:
     async def measure(self) -> None:
         """Every phase is noted when it is over."""
         slo_s = self.plan.slo_s
+        await self._put(is_admitting=False)
         alone_s = await self._alone_s()
         self.limits = overload.Limits(slo_s if slo_s is not None else overload.SLO_FACTOR * alone_s)
-        await self._put(is_admitting=False)
         self.busy_per_s = await self._busy_per_s()
         capacity = await self._capacity()
         self.phases[overload.CAPACITY] = capacity
