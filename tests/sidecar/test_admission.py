@@ -10,7 +10,7 @@ from firsttoken_sidecar.admission import Admitted, Estimate, Facts, Reason, Refu
 
 
 def facts(**changes: Any) -> Facts:
-    known = {"age_s": 0.0, "expected_s": 0.5, "base_s": 0.2, "alone_s": 0.1, "spread": 0.0}
+    known: dict[str, Any] = {"age_s": 0.0, "expected_s": 0.5, "base_s": 0.2, "alone_s": 0.1, "spread": 0.0}
     known |= changes
     return Facts(**{"overtaken_s": known["expected_s"]} | known)
 
