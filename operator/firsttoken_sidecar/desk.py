@@ -105,7 +105,7 @@ class Desk:
         )
         self.fairness.note_let_in(request.tenant, entry.cost_s, now)
         ahead = self.backlog.ahead(entry.priority, entry.start_by_s, self.steps.given)
-        delay_s = self._delay_s(ahead, uncached, entry.cost_s)
+        delay_s = self._delay_s(uncached, entry.cost_s)
         for pushed in ahead.pushed:
             pushed.pushed_s += delay_s
         self.backlog.add(entry)
@@ -228,7 +228,7 @@ class Desk:
         spread = self._correction(request.request_class).spread(
             request.limit_s, now, self._late(request, now)
         )
-        delay_s = self._delay_s(ahead, uncached, cost_s)
+        delay_s = self._delay_s(uncached, cost_s)
         like_it = [one for one in ahead.pushed if one.priority == request.priority]
         less_urgent = [one for one in ahead.pushed if one.priority < request.priority]
 
@@ -299,7 +299,7 @@ class Desk:
             is_near=entry.likely_s + entry.pushed_s > NEAR_PART * entry.limit_s,
         )
 
-    def _delay_s(self, ahead: backlog.Ahead, uncached: int, cost_s: float) -> float:
+    def _delay_s(self, uncached: int, cost_s: float) -> float:
         """By how much a request holds up those that are taken after it."""
         slots = self.pace.max_num_seqs
         if slots and len(self.backlog.running) + len(self.backlog.line) >= SCARCE_SLOTS * slots:
